@@ -1,0 +1,1 @@
+//! What an update is worth: Shapley estimators over an abstract game.

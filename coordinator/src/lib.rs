@@ -1,0 +1,1 @@
+//! Runs the round: a pure engine, its journal and its server.

@@ -1,0 +1,1 @@
+//! Data, models, local training, evaluation and aggregation rules.

@@ -1,0 +1,1 @@
+//! Who owns what: the Ledger trait, the embedded local chain, one conformance suite.

@@ -1,0 +1,1 @@
+//! Wallet, training agent, provider daemon, auditor.

@@ -1,0 +1,1 @@
+//! What may be said: ids, amounts, tasks, updates, reports, signatures, payout arithmetic.

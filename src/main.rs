@@ -1,0 +1,2 @@
+//! Florin.
+fn main() {}
