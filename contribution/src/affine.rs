@@ -1,0 +1,282 @@
+//! The game of a training round: a model that moves by a weighted sum of updates.
+//!
+//! `v(S) = mean loss(w) − mean loss(w + Σ_{i∈S} p_i Δ_i)` with weights `p` that are **fixed** for
+//! the whole cohort. With weights renormalised inside each coalition, a player who sends nothing
+//! would earn by diluting others; with fixed ones it is worth exactly zero.
+
+use std::error::Error;
+
+use crate::{Coalition, Game, GameError, SmoothGame};
+
+/// A base point, one direction per player, and a loss over rows that can be evaluated anywhere in
+/// their span.
+pub trait AffineSource {
+    /// How many directions there are.
+    fn players(&self) -> usize;
+
+    /// Each row's loss at `base + Σ_i coefficients[i]·Δ_i`. The number of rows never changes.
+    ///
+    /// # Errors
+    /// Whatever kept the loss from being evaluated.
+    fn losses(&mut self, coefficients: &[f64]) -> Result<Vec<f64>, GameError>;
+
+    /// The derivative of each row's loss along each direction, at the same point:
+    /// `result[player][row]`.
+    ///
+    /// # Errors
+    /// Whatever kept the loss from being differentiated.
+    fn slopes(&mut self, coefficients: &[f64]) -> Result<Vec<Vec<f64>>, GameError>;
+}
+
+impl<S: AffineSource + ?Sized> AffineSource for &mut S {
+    fn players(&self) -> usize {
+        (**self).players()
+    }
+
+    fn losses(&mut self, coefficients: &[f64]) -> Result<Vec<f64>, GameError> {
+        (**self).losses(coefficients)
+    }
+
+    fn slopes(&mut self, coefficients: &[f64]) -> Result<Vec<Vec<f64>>, GameError> {
+        (**self).slopes(coefficients)
+    }
+}
+
+/// An [`AffineSource`] made of two closures, so that an evaluator of another crate plugs in without
+/// a type of its own.
+pub struct Closures<L, S> {
+    players: usize,
+    losses: L,
+    slopes: S,
+}
+
+impl<L, S> Closures<L, S> {
+    /// `losses` and `slopes` as the methods of [`AffineSource`] say, over `players` directions.
+    pub fn new(players: usize, losses: L, slopes: S) -> Self {
+        Self { players, losses, slopes }
+    }
+}
+
+impl<L, S, E, F> AffineSource for Closures<L, S>
+where
+    L: FnMut(&[f64]) -> Result<Vec<f64>, E>,
+    S: FnMut(&[f64]) -> Result<Vec<Vec<f64>>, F>,
+    E: Into<Box<dyn Error + Send + Sync>>,
+    F: Into<Box<dyn Error + Send + Sync>>,
+{
+    fn players(&self) -> usize {
+        self.players
+    }
+
+    fn losses(&mut self, coefficients: &[f64]) -> Result<Vec<f64>, GameError> {
+        (self.losses)(coefficients).map_err(GameError::new)
+    }
+
+    fn slopes(&mut self, coefficients: &[f64]) -> Result<Vec<Vec<f64>>, GameError> {
+        (self.slopes)(coefficients).map_err(GameError::new)
+    }
+}
+
+/// Why weights do not make a game.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AffineError {
+    /// One weight per player.
+    #[error("{weights} weights for {players} players; give exactly one weight per player")]
+    WeightsDoNotMatch {
+        /// Weights given.
+        weights: usize,
+        /// Players of the source.
+        players: usize,
+    },
+    /// Nothing to divide by.
+    #[error("the weights of the members sum to 0; at least one member needs a positive weight")]
+    WeightsSumToZero,
+    /// Members are a strictly ascending list of players.
+    #[error("member {member} is out of place: members ascend, without repeats, below {players}")]
+    MemberOutOfPlace {
+        /// The first member that breaks the rule.
+        member: usize,
+        /// Players of the source.
+        players: usize,
+    },
+}
+
+impl AffineError {
+    /// A stable name of the refusal, for machines.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::WeightsDoNotMatch { .. } => "WEIGHTS_DO_NOT_MATCH",
+            Self::WeightsSumToZero => "WEIGHTS_SUM_TO_ZERO",
+            Self::MemberOutOfPlace { .. } => "MEMBER_OUT_OF_PLACE",
+        }
+    }
+}
+
+/// Shares `p_i = w_i / Σ_{members} w`, fixed for a whole valuation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FixedWeights {
+    players: usize,
+    members: Vec<usize>,
+    shares: Vec<f64>,
+}
+
+impl FixedWeights {
+    /// Everybody takes part, with shares in proportion to `weights`.
+    ///
+    /// # Errors
+    /// [`AffineError::WeightsSumToZero`].
+    pub fn over_all(weights: &[u64]) -> Result<Self, AffineError> {
+        let everybody: Vec<usize> = (0..weights.len()).collect();
+        Self::over(weights, &everybody)
+    }
+
+    /// Only `members` (ascending) take part; their shares are in proportion to their own of the
+    /// `weights`, which are one per player of the source.
+    ///
+    /// # Errors
+    /// [`AffineError::MemberOutOfPlace`], [`AffineError::WeightsSumToZero`].
+    pub fn over(weights: &[u64], members: &[usize]) -> Result<Self, AffineError> {
+        let players = weights.len();
+        let mut next = 0;
+        for &member in members {
+            if member < next || member >= players {
+                return Err(AffineError::MemberOutOfPlace { member, players });
+            }
+            next = member + 1;
+        }
+        // u128 cannot overflow: a sum of fewer than 2^64 numbers below 2^64.
+        let total: u128 = members.iter().map(|&member| u128::from(weights[member])).sum();
+        if total == 0 {
+            return Err(AffineError::WeightsSumToZero);
+        }
+        let shares = members.iter().map(|&member| weights[member] as f64 / total as f64).collect();
+        Ok(Self { players, members: members.to_vec(), shares })
+    }
+
+    /// Who takes part, as players of the source, ascending.
+    pub fn members(&self) -> &[usize] {
+        &self.members
+    }
+
+    /// The members' shares `p_i`, in the order of [`members`](Self::members); they sum to 1 up to
+    /// rounding.
+    pub fn shares(&self) -> &[f64] {
+        &self.shares
+    }
+
+    /// One coefficient per player of the source: `scale · p_i` for the members that `joins` lets
+    /// in, 0 for the rest.
+    fn coefficients(&self, scale: f64, joins: impl Fn(usize) -> bool) -> Vec<f64> {
+        let mut coefficients = vec![0.0; self.players];
+        for (position, (&member, share)) in self.members.iter().zip(&self.shares).enumerate() {
+            if joins(position) {
+                coefficients[member] = scale * share;
+            }
+        }
+        coefficients
+    }
+}
+
+/// The game of one training round over an [`AffineSource`], its players being the weights' members
+/// in their order.
+///
+/// The base point is evaluated once and remembered.
+pub struct AffineGame<S> {
+    source: S,
+    weights: FixedWeights,
+    base: Option<Vec<f64>>,
+}
+
+impl<S: AffineSource> AffineGame<S> {
+    /// The game in which the members of `weights` move the model by their fixed shares.
+    ///
+    /// # Errors
+    /// [`AffineError::WeightsDoNotMatch`].
+    pub fn new(source: S, weights: FixedWeights) -> Result<Self, AffineError> {
+        if weights.players != source.players() {
+            return Err(AffineError::WeightsDoNotMatch {
+                weights: weights.players,
+                players: source.players(),
+            });
+        }
+        Ok(Self { source, weights, base: None })
+    }
+
+    /// The same, with the base point's losses already known from an earlier game over the same
+    /// source.
+    pub(crate) fn with_base(mut self, base: Vec<f64>) -> Self {
+        self.base = Some(base);
+        self
+    }
+
+    /// Each row's loss at the base point.
+    ///
+    /// # Errors
+    /// Whatever kept the loss from being evaluated.
+    pub fn base_losses(&mut self) -> Result<&[f64], GameError> {
+        if self.base.is_none() {
+            let nowhere = vec![0.0; self.weights.players];
+            self.base = Some(self.source.losses(&nowhere)?);
+        }
+        Ok(self.base.as_deref().unwrap_or_default())
+    }
+
+    /// What each row gained when the model moved by `coefficients`.
+    fn gains(&mut self, coefficients: &[f64]) -> Result<Vec<f64>, GameError> {
+        let base = self.base_losses()?.to_vec();
+        if coefficients.iter().all(|coefficient| *coefficient == 0.0) {
+            return Ok(vec![0.0; base.len()]);
+        }
+        let moved = self.source.losses(coefficients)?;
+        if moved.len() != base.len() {
+            return Err(GameError::new(format!(
+                "the source returned {} losses, and {} at the base point",
+                moved.len(),
+                base.len()
+            )));
+        }
+        Ok(base.iter().zip(&moved).map(|(before, after)| before - after).collect())
+    }
+}
+
+impl<S: AffineSource> Game for AffineGame<S> {
+    fn players(&self) -> usize {
+        self.weights.members.len()
+    }
+
+    fn value(&mut self, coalition: &Coalition) -> Result<f64, GameError> {
+        Ok(crate::statistics::mean(&self.value_rows(coalition)?))
+    }
+
+    fn value_rows(&mut self, coalition: &Coalition) -> Result<Vec<f64>, GameError> {
+        let coefficients = self.weights.coefficients(1.0, |player| coalition.contains(player));
+        self.gains(&coefficients)
+    }
+}
+
+impl<S: AffineSource> SmoothGame for AffineGame<S> {
+    fn diagonal(&mut self, t: f64) -> Result<Vec<f64>, GameError> {
+        let coefficients = self.weights.coefficients(t, |_| true);
+        self.gains(&coefficients)
+    }
+
+    fn slopes(&mut self, t: f64) -> Result<Vec<Vec<f64>>, GameError> {
+        let coefficients = self.weights.coefficients(t, |_| true);
+        let mut of_losses = self.source.slopes(&coefficients)?;
+        if of_losses.len() != self.weights.players {
+            return Err(GameError::new(format!(
+                "the source returned slopes for {} players of {}",
+                of_losses.len(),
+                self.weights.players
+            )));
+        }
+        let members = self.weights.members.iter().zip(&self.weights.shares);
+        Ok(members
+            .map(|(&member, share)| {
+                let mut rows = std::mem::take(&mut of_losses[member]);
+                rows.iter_mut().for_each(|slope| *slope *= -share);
+                rows
+            })
+            .collect())
+    }
+}

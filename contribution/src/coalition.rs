@@ -1,0 +1,150 @@
+//! A set of players, of any number.
+
+use std::fmt;
+
+/// Bits in one word of the set.
+const WORD_BITS: usize = u64::BITS as usize;
+
+/// A subset of the players `0..n` of one game.
+///
+/// Ordered by its bits, so that it may stand as a key where the order matters.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Coalition {
+    universe: usize,
+    words: Vec<u64>,
+}
+
+impl Coalition {
+    /// Nobody, out of `universe` players.
+    pub fn empty(universe: usize) -> Self {
+        Self { universe, words: vec![0; universe.div_ceil(WORD_BITS)] }
+    }
+
+    /// Everybody, out of `universe` players.
+    pub fn full(universe: usize) -> Self {
+        let mut everybody = Self::empty(universe);
+        (0..universe).for_each(|player| everybody.insert(player));
+        everybody
+    }
+
+    /// The players whose bits are set in `mask`; bit 0 is player 0. Bits at or beyond `universe`
+    /// are ignored.
+    pub fn from_mask(universe: usize, mask: u64) -> Self {
+        let mut coalition = Self::empty(universe);
+        if let Some(first) = coalition.words.first_mut() {
+            let kept = if universe < WORD_BITS { (1 << universe) - 1 } else { u64::MAX };
+            *first = mask & kept;
+        }
+        coalition
+    }
+
+    /// How many players the game has, whether they are in this set or not.
+    pub fn universe(&self) -> usize {
+        self.universe
+    }
+
+    /// How many players are in the set.
+    pub fn len(&self) -> usize {
+        self.words.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// Whether nobody is in the set.
+    pub fn is_empty(&self) -> bool {
+        self.words.iter().all(|word| *word == 0)
+    }
+
+    /// Whether `player` is in the set; a player beyond the universe never is.
+    pub fn contains(&self, player: usize) -> bool {
+        player < self.universe && self.words[player / WORD_BITS] >> (player % WORD_BITS) & 1 == 1
+    }
+
+    /// Takes `player` in.
+    ///
+    /// # Panics
+    /// If `player` is not one of the universe's.
+    pub fn insert(&mut self, player: usize) {
+        assert!(player < self.universe, "player {player} is not one of 0..{}", self.universe);
+        self.words[player / WORD_BITS] |= 1 << (player % WORD_BITS);
+    }
+
+    /// Sends `player` out; one who was not in stays out.
+    pub fn remove(&mut self, player: usize) {
+        if player < self.universe {
+            self.words[player / WORD_BITS] &= !(1 << (player % WORD_BITS));
+        }
+    }
+
+    /// The same set without `player`.
+    #[must_use]
+    pub fn without(&self, player: usize) -> Self {
+        let mut rest = self.clone();
+        rest.remove(player);
+        rest
+    }
+
+    /// Everybody who is not in this set.
+    #[must_use]
+    pub fn complement(&self) -> Self {
+        let mut rest = Self::full(self.universe);
+        for (theirs, ours) in rest.words.iter_mut().zip(&self.words) {
+            *theirs &= !ours;
+        }
+        rest
+    }
+
+    /// The players in the set, in ascending order.
+    pub fn players(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.universe).filter(|player| self.contains(*player))
+    }
+}
+
+impl fmt::Display for Coalition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("{")?;
+        for (position, player) in self.players().enumerate() {
+            if position > 0 {
+                f.write_str(", ")?;
+            }
+            write!(f, "{player}")?;
+        }
+        f.write_str("}")
+    }
+}
+
+impl fmt::Debug for Coalition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self} of {}", self.universe)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_coalition_crosses_word_boundaries() {
+        let mut coalition = Coalition::empty(130);
+        for player in [0, 63, 64, 129] {
+            coalition.insert(player);
+        }
+        assert_eq!(coalition.to_string(), "{0, 63, 64, 129}");
+        assert_eq!(coalition.len(), 4);
+        assert_eq!(coalition.complement().len(), 126);
+        assert!(!coalition.contains(130));
+        assert_eq!(coalition.without(64).players().collect::<Vec<_>>(), [0, 63, 129]);
+    }
+
+    #[test]
+    fn a_mask_never_names_a_player_who_is_not_there() {
+        assert_eq!(Coalition::from_mask(3, u64::MAX), Coalition::full(3));
+        assert_eq!(Coalition::from_mask(0, 1), Coalition::empty(0));
+        assert_eq!(Coalition::from_mask(64, u64::MAX).len(), 64);
+        assert_eq!(Coalition::from_mask(5, 0b10010).to_string(), "{1, 4}");
+    }
+
+    #[test]
+    #[should_panic(expected = "player 3 is not one of 0..3")]
+    fn a_stranger_cannot_join() {
+        Coalition::empty(3).insert(3);
+    }
+}

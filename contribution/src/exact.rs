@@ -1,0 +1,110 @@
+//! The Shapley value as it is defined: every coalition once.
+
+use crate::meter::Meter;
+use crate::statistics::{mean, standard_error};
+use crate::{Coalition, Estimate, Estimator, Game, ValuationError};
+
+/// Most players: 2^24 coalitions are 128 MiB of worths.
+const PLAYERS_MAX: usize = 24;
+
+/// Most numbers the table of worths holds. Where coalitions × rows fit, scores carry standard
+/// errors; beyond it only the means are kept.
+const TABLE_MAX: usize = 1 << PLAYERS_MAX;
+
+/// The Shapley value (L. S. Shapley, "A value for n-person games", 1953) by enumeration, for at
+/// most 24 players: `φ_i = 1/n Σ_s mean_{|S|=s, S∌i} (v(S∪i) − v(S))`.
+///
+/// The oracle that the other estimators are measured against. The seed plays no part.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Exact;
+
+impl<G: Game + ?Sized> Estimator<G> for Exact {
+    fn name(&self) -> &'static str {
+        "exact"
+    }
+
+    fn version(&self) -> u32 {
+        1
+    }
+
+    fn players_max(&self) -> Option<usize> {
+        Some(PLAYERS_MAX)
+    }
+
+    fn passes_min(&self, players: usize) -> u64 {
+        u32::try_from(players).ok().and_then(|n| 1_u64.checked_shl(n)).unwrap_or(u64::MAX)
+    }
+
+    fn estimate(&self, game: &mut G, meter: &mut Meter<'_>) -> Result<Estimate, ValuationError> {
+        let players = game.players();
+        let table = Table::fill(game, meter)?;
+        let full = table.worths.len() / table.width - 1;
+        let total = mean(table.row(full)) - mean(table.row(0));
+        let values_by_row: Vec<Vec<f64>> =
+            (0..players).map(|player| table.shapley(players, player)).collect();
+        Ok(Estimate {
+            values: values_by_row.iter().map(|rows| mean(rows)).collect(),
+            standard_errors: values_by_row.iter().map(|rows| standard_error(rows)).collect(),
+            total,
+        })
+    }
+}
+
+/// Worths by coalition mask: `width` numbers each, the rows where they fit, else their mean alone.
+struct Table {
+    width: usize,
+    worths: Vec<f64>,
+}
+
+impl Table {
+    fn fill<G: Game + ?Sized>(game: &mut G, meter: &mut Meter<'_>) -> Result<Self, ValuationError> {
+        let players = game.players();
+        let nobody = meter.value_rows(game, &Coalition::empty(players))?;
+        let coalitions = 1_usize << players;
+        let width = if nobody.len() <= TABLE_MAX / coalitions { nobody.len() } else { 1 };
+        let mut table = Self { width, worths: Vec::with_capacity(coalitions * width) };
+        table.push(&nobody);
+        for mask in 1..1_u64 << players {
+            let rows = meter.value_rows(game, &Coalition::from_mask(players, mask))?;
+            table.push(&rows);
+        }
+        Ok(table)
+    }
+
+    fn push(&mut self, rows: &[f64]) {
+        if self.width == rows.len() {
+            self.worths.extend_from_slice(rows);
+        } else {
+            self.worths.push(mean(rows));
+        }
+    }
+
+    fn row(&self, mask: usize) -> &[f64] {
+        &self.worths[mask * self.width..(mask + 1) * self.width]
+    }
+
+    /// The player's Shapley value in every row. Marginals are summed within one coalition size
+    /// first, in the order of the masks; a player who never changes anything gets sums of exact
+    /// zeros.
+    fn shapley(&self, players: usize, player: usize) -> Vec<f64> {
+        let bit = 1_usize << player;
+        let mut by_size = vec![vec![0.0; self.width]; players];
+        for mask in (0..1_usize << players).filter(|mask| mask & bit == 0) {
+            let size = mask.count_ones() as usize;
+            let pairs = self.row(mask | bit).iter().zip(self.row(mask));
+            for (sum, (with, without)) in by_size[size].iter_mut().zip(pairs) {
+                *sum += with - without;
+            }
+        }
+        let mut values = vec![0.0; self.width];
+        let mut choices = 1.0; // C(n−1, size), whole and exact in f64 for n ≤ 24
+        for (size, sums) in by_size.iter().enumerate() {
+            for (value, sum) in values.iter_mut().zip(sums) {
+                *value += sum / choices;
+            }
+            choices = choices * (players - 1 - size) as f64 / (size + 1) as f64;
+        }
+        values.iter_mut().for_each(|value| *value /= players as f64);
+        values
+    }
+}

@@ -1,0 +1,45 @@
+//! What would be missing without you.
+
+use crate::meter::Meter;
+use crate::statistics::{mean, standard_error};
+use crate::{Coalition, Estimate, Estimator, Game, ValuationError};
+
+/// `φ_i = v(N) − v(N∖i)`: cheap, and blind to players who could replace each other, both of whom
+/// get nothing. Not efficient: the gap is often large. For comparison, never for pay. The seed
+/// plays no part.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LeaveOneOut;
+
+impl<G: Game + ?Sized> Estimator<G> for LeaveOneOut {
+    fn name(&self) -> &'static str {
+        "leave-one-out"
+    }
+
+    fn version(&self) -> u32 {
+        1
+    }
+
+    fn passes_min(&self, players: usize) -> u64 {
+        (players as u64).saturating_add(2)
+    }
+
+    fn estimate(&self, game: &mut G, meter: &mut Meter<'_>) -> Result<Estimate, ValuationError> {
+        let everybody = Coalition::full(game.players());
+        let nothing = meter.value_rows(game, &Coalition::empty(game.players()))?;
+        let all = meter.value_rows(game, &everybody)?;
+        let mut values = Vec::with_capacity(game.players());
+        let mut errors = Vec::with_capacity(game.players());
+        for player in 0..game.players() {
+            let rest = meter.value_rows(game, &everybody.without(player))?;
+            let lost: Vec<f64> =
+                all.iter().zip(&rest).map(|(with, without)| with - without).collect();
+            values.push(mean(&lost));
+            errors.push(standard_error(&lost));
+        }
+        Ok(Estimate {
+            values,
+            standard_errors: errors.into_iter().collect(),
+            total: mean(&all) - mean(&nothing),
+        })
+    }
+}

@@ -1,0 +1,119 @@
+//! Games whose values are in the textbooks, or fit on the back of an envelope.
+
+use florin_contribution::{
+    Coalition, Exact, Game, GameError, LeaveOneOut, Path, Run, SmoothGame, value,
+};
+
+use crate::support::Formula;
+
+fn close(got: f64, wanted: f64) {
+    assert!((got - wanted).abs() < 1e-12, "{got} is not {wanted}");
+}
+
+/// One left glove, two right ones: the left one is scarce.
+#[test]
+fn the_scarce_glove_gets_two_thirds() {
+    let mut gloves =
+        Formula(3, |c: &Coalition| f64::from(c.contains(0) && (c.contains(1) || c.contains(2))));
+    let shapley = value(&Exact, &mut gloves, &["L", "R1", "R2"], Run::seeded(7)).unwrap();
+    close(shapley.scores[0].value, 2.0 / 3.0);
+    close(shapley.scores[1].value, 1.0 / 6.0);
+    close(shapley.scores[2].value, 1.0 / 6.0);
+    close(shapley.gap, 0.0);
+    assert_eq!(shapley.evaluations, 8);
+    assert_eq!(shapley.scores[0].standard_error, None, "one row says nothing of its spread");
+
+    // Nobody misses a glove that another replaces: leave-one-out pays the left one alone.
+    let marginal = value(&LeaveOneOut, &mut gloves, &["L", "R1", "R2"], Run::seeded(7)).unwrap();
+    let values: Vec<f64> = marginal.scores.iter().map(|score| score.value).collect();
+    assert_eq!(values, [1.0, 0.0, 0.0]);
+    assert_eq!(marginal.evaluations, 5);
+}
+
+/// A runway as long as the largest plane needs: each stretch is shared by those who use it.
+#[test]
+fn planes_share_the_stretches_of_runway_they_use() {
+    let lengths = [1.0, 2.0, 3.0, 3.0];
+    let mut airport =
+        Formula(4, |c: &Coalition| c.players().map(|p| lengths[p]).fold(0.0, f64::max));
+    let shares = value(&Exact, &mut airport, &[1, 2, 3, 4], Run::seeded(0)).unwrap();
+    let first = 1.0 / 4.0;
+    let second = first + 1.0 / 3.0;
+    let third = second + 1.0 / 2.0;
+    for (score, wanted) in shares.scores.iter().zip([first, second, third, third]) {
+        close(score.value, wanted);
+    }
+    close(shares.total, 3.0);
+}
+
+#[test]
+fn a_worth_of_nobody_is_not_divided() {
+    let mut gift = Formula(2, |c: &Coalition| 10.0 + c.len() as f64);
+    let values = value(&Exact, &mut gift, &["a", "b"], Run::seeded(0)).unwrap();
+    close(values.total, 2.0);
+    close(values.scores[1].value, 1.0);
+}
+
+#[test]
+fn a_single_player_gets_everything() {
+    let mut alone = Formula(1, |c: &Coalition| c.len() as f64 * 0.75);
+    let values = value(&Exact, &mut alone, &["only"], Run::seeded(0)).unwrap();
+    assert_eq!(values.scores[0].value, 0.75);
+    assert_eq!(values.gap, 0.0);
+}
+
+/// v(x, y) = x²y, so ∂x = 2xy and ∂y = x²: on the diagonal 2t² and t², integrals 2/3 and 1/3.
+struct Cubic;
+
+impl Game for Cubic {
+    fn players(&self) -> usize {
+        2
+    }
+
+    fn value(&mut self, coalition: &Coalition) -> Result<f64, GameError> {
+        Ok(f64::from(coalition.len() == 2))
+    }
+}
+
+impl SmoothGame for Cubic {
+    fn diagonal(&mut self, t: f64) -> Result<Vec<f64>, GameError> {
+        Ok(vec![t * t * t])
+    }
+
+    fn slopes(&mut self, t: f64) -> Result<Vec<Vec<f64>>, GameError> {
+        Ok(vec![vec![2.0 * t * t], vec![t * t]])
+    }
+}
+
+#[test]
+fn along_the_path_the_steeper_player_of_a_cubic_gets_two_thirds() {
+    for nodes in 2..=8 {
+        let path = Path::with_nodes(nodes).unwrap();
+        let values = value(&path, &mut Cubic, &["x", "y"], Run::seeded(0)).unwrap();
+        close(values.scores[0].value, 2.0 / 3.0);
+        close(values.scores[1].value, 1.0 / 3.0);
+        assert_eq!((values.evaluations, values.gradients), (2, nodes as u64));
+    }
+}
+
+#[test]
+fn a_gap_beyond_the_tolerance_asks_for_one_node_more() {
+    // One node leaves 1 − 3·(1/2)² = 1/4 of the cubic unexplained; two are exact.
+    let one = Path::with_nodes(1).unwrap();
+    let rough = value(&one, &mut Cubic, &["x", "y"], Run::seeded(0)).unwrap();
+    close(rough.gap, 0.25);
+
+    let closer = one.until(1e-9).unwrap();
+    let mut steps = Vec::new();
+    let mut watch = |progress: florin_contribution::Progress| steps.push(progress);
+    let run = Run::seeded(0).watched_by(&mut watch);
+    let fine = value(&closer, &mut Cubic, &["x", "y"], run).unwrap();
+    close(fine.gap, 0.0);
+    assert_eq!(fine.gradients, 1 + 2);
+    assert_eq!(steps.len(), 5);
+    assert!(steps.iter().all(|step| step.done <= step.planned));
+
+    let poor = value(&closer, &mut Cubic, &["x", "y"], Run::seeded(0).with_budget(4)).unwrap();
+    close(poor.gap, 0.25);
+    assert_eq!(poor.gradients, 1, "four passes do not pay for two gradients more");
+}

@@ -1,0 +1,150 @@
+//! Every refusal has a stable code and says what was wrong.
+
+use florin_contribution::{
+    AffineGame, Closures, Coalition, Exact, FixedWeights, Game, GameError, LeaveOneOut, Path, Run,
+    ValuationError, value,
+};
+
+use crate::support::Formula;
+
+fn refusal<T: std::fmt::Debug>(result: Result<T, ValuationError>) -> (&'static str, String) {
+    let refusal = result.expect_err("this must be refused");
+    (refusal.code(), refusal.to_string())
+}
+
+fn flat(players: usize) -> Formula<impl FnMut(&Coalition) -> f64> {
+    Formula(players, |c: &Coalition| c.len() as f64)
+}
+
+#[test]
+fn ids_must_be_there_once_each() {
+    let none: [u8; 0] = [];
+    let (code, _) = refusal(value(&Exact, &mut flat(0), &none, Run::seeded(0)));
+    assert_eq!(code, "NO_PLAYERS");
+
+    let (code, message) = refusal(value(&Exact, &mut flat(3), &["a", "b"], Run::seeded(0)));
+    assert_eq!(code, "IDS_DO_NOT_MATCH");
+    assert!(message.contains("2 ids for 3 players"), "{message}");
+
+    let (code, message) = refusal(value(&Exact, &mut flat(3), &["a", "b", "a"], Run::seeded(0)));
+    assert_eq!(code, "DUPLICATE_ID");
+    assert!(message.contains("players 0 and 2"), "{message}");
+}
+
+#[test]
+fn exact_takes_24_players_and_not_one_more() {
+    let ids: Vec<usize> = (0..25).collect();
+    let (code, message) = refusal(value(&Exact, &mut flat(25), &ids, Run::seeded(0)));
+    assert_eq!(code, "TOO_MANY_PLAYERS");
+    assert!(message.contains("25 players") && message.contains("at most 24"), "{message}");
+}
+
+#[test]
+fn a_budget_below_the_minimum_is_refused_before_any_work() {
+    let mut asked = 0;
+    let mut counted = Formula(3, |c: &Coalition| {
+        asked += 1;
+        c.len() as f64
+    });
+    let run = Run::seeded(0).with_budget(7);
+    let (code, message) = refusal(value(&Exact, &mut counted, &[1, 2, 3], run));
+    assert_eq!(code, "BUDGET_TOO_SMALL");
+    assert!(message.contains("7 passes") && message.contains("needs 8"), "{message}");
+    assert!(value(&Exact, &mut counted, &[1, 2, 3], Run::seeded(0).with_budget(8)).is_ok());
+    let run = Run::seeded(0).with_budget(4);
+    assert_eq!(refusal(value(&LeaveOneOut, &mut counted, &[1, 2, 3], run)).0, "BUDGET_TOO_SMALL");
+    assert_eq!(asked, 8);
+}
+
+#[test]
+fn a_worth_that_is_not_finite_names_its_coalition() {
+    for nonsense in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+        let mut game =
+            Formula(3, |c: &Coalition| if c.to_string() == "{0, 2}" { nonsense } else { 1.0 });
+        let (code, message) = refusal(value(&Exact, &mut game, &[1, 2, 3], Run::seeded(0)));
+        assert_eq!(code, "VALUE_NOT_FINITE");
+        assert!(message.contains("coalition {0, 2}"), "{message}");
+        let (code, _) = refusal(value(&LeaveOneOut, &mut game, &[1, 2, 3], Run::seeded(0)));
+        assert_eq!(code, "VALUE_NOT_FINITE");
+    }
+}
+
+type Losses = Result<Vec<f64>, GameError>;
+type Slopes = Result<Vec<Vec<f64>>, GameError>;
+
+fn by_path(losses: fn(&[f64]) -> Losses, slopes: fn(&[f64]) -> Slopes) -> (&'static str, String) {
+    let weights = FixedWeights::over_all(&[1, 1]).unwrap();
+    let mut game = AffineGame::new(Closures::new(2, losses, slopes), weights).unwrap();
+    refusal(value(&Path::default(), &mut game, &["a", "b"], Run::seeded(0)))
+}
+
+#[test]
+fn the_path_refuses_losses_and_slopes_that_are_not_finite_or_change_their_shape() {
+    let fine_losses = |_: &[f64]| -> Losses { Ok(vec![1.0, 2.0]) };
+    let fine_slopes = |_: &[f64]| -> Slopes { Ok(vec![vec![0.0, 0.0]; 2]) };
+
+    let at_full =
+        |c: &[f64]| -> Losses { Ok(vec![0.0, if c[0] > 0.0 { f64::INFINITY } else { 0.0 }]) };
+    let (code, message) = by_path(at_full, fine_slopes);
+    assert_eq!(code, "VALUE_NOT_FINITE");
+    assert!(message.contains("coalition {0, 1}") && message.contains("row 1"), "{message}");
+
+    let (code, message) = by_path(fine_losses, |_| Ok(vec![vec![0.0, 0.0], vec![0.0, f64::NAN]]));
+    assert_eq!(code, "SLOPE_NOT_FINITE");
+    assert!(message.contains("player 1") && message.contains("row 1"), "{message}");
+
+    let (code, _) = by_path(fine_losses, |_| Ok(vec![vec![0.0, 0.0], vec![0.0]]));
+    assert_eq!(code, "SHAPE_CHANGED");
+    let (code, _) = by_path(|_| Ok(vec![]), fine_slopes);
+    assert_eq!(code, "SHAPE_CHANGED");
+    let (code, message) = by_path(fine_losses, |_| Ok(vec![vec![0.0, 0.0]]));
+    assert_eq!(code, "GAME_FAILED");
+    assert!(message.contains("1 players of 2"), "{message}");
+    let (code, message) = by_path(|_| Err(GameError::new("out of memory")), fine_slopes);
+    assert_eq!(code, "GAME_FAILED");
+    assert!(message.contains("out of memory"), "{message}");
+}
+
+#[test]
+fn nodes_and_tolerance_stay_within_their_bounds() {
+    for nodes in [0, 9, usize::MAX] {
+        assert_eq!(refusal(Path::with_nodes(nodes)).0, "NODES_OUT_OF_RANGE");
+    }
+    for tolerance in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        assert_eq!(refusal(Path::default().until(tolerance)).0, "TOLERANCE_OUT_OF_RANGE");
+    }
+}
+
+#[test]
+fn weights_match_the_players_and_members_ascend() {
+    let code = |result: Result<FixedWeights, florin_contribution::AffineError>| {
+        result.expect_err("this must be refused").code()
+    };
+    assert_eq!(code(FixedWeights::over_all(&[])), "WEIGHTS_SUM_TO_ZERO");
+    assert_eq!(code(FixedWeights::over_all(&[0, 0])), "WEIGHTS_SUM_TO_ZERO");
+    assert_eq!(code(FixedWeights::over(&[1, 1, 1], &[1, 1])), "MEMBER_OUT_OF_PLACE");
+    assert_eq!(code(FixedWeights::over(&[1, 1, 1], &[2, 0])), "MEMBER_OUT_OF_PLACE");
+    assert_eq!(code(FixedWeights::over(&[1, 1, 1], &[3])), "MEMBER_OUT_OF_PLACE");
+    let shares = FixedWeights::over(&[u64::MAX, 7, u64::MAX], &[0, 2]).unwrap();
+    assert_eq!(shares.shares(), [0.5, 0.5]);
+
+    let source = Closures::new(
+        2,
+        |_: &[f64]| -> Losses { Ok(vec![]) },
+        |_: &[f64]| -> Slopes { Ok(vec![]) },
+    );
+    let refused = AffineGame::new(source, FixedWeights::over_all(&[1, 2, 3]).unwrap());
+    assert_eq!(refused.err().unwrap().code(), "WEIGHTS_DO_NOT_MATCH");
+}
+
+/// A game is an object too: what a host picks at run time works like what it picked at compile
+/// time.
+#[test]
+fn games_and_estimators_may_be_trait_objects() {
+    let game: &mut dyn Game = &mut flat(3);
+    let estimators: [&dyn florin_contribution::Estimator<dyn Game>; 2] = [&Exact, &LeaveOneOut];
+    for estimator in estimators {
+        let found = value(estimator, &mut *game, &["a", "b", "c"], Run::seeded(0)).unwrap();
+        assert_eq!(found.scores[2].value, 1.0, "{} {}", estimator.name(), estimator.version());
+    }
+}
