@@ -1,1 +1,83 @@
-//! What may be said: ids, amounts, tasks, updates, reports, signatures, payout arithmetic.
+//! What may be said in a Florin market, and exactly which bytes say it.
+//!
+//! The words, in the order a round meets them:
+//!
+//! * **Task** ([`TaskSpec`]): model, data schema, rules, deadlines and budget. Immutable; its digest is its id.
+//! * **Registration** ([`Registration`]): a wallet and a node key, each signing for the other.
+//! * **Offer** ([`Offer`]): the coordinator's signed invitation to one round: base model, deadlines, pool, bond.
+//! * **Commit** ([`Commit`]): the digest of an update and a salt, signed before anybody can read an upload.
+//! * **Update** ([`UpdateHeader`]): the signed header that travels in front of the parameter delta's bytes.
+//! * **Receipt** ([`Receipt`]): the coordinator's signed proof that it took an update.
+//! * **Score**: what an update was worth, in integer nano-nats of validation loss ([`Scored`]). Floats stop before
+//!   this crate: `contribution` has the one door.
+//! * **Weight**: the part of the scores that is paid now, after what is withheld for their error ([`pay`]).
+//! * **Payout**: an integer [`Amount`] owed, from weights by largest remainder ([`payout`]).
+//! * **Report** ([`Report`]): everything a stranger needs to recompute one round's payouts.
+//! * **Statement** ([`Statement`]): the same, told to one participant.
+//! * **Work record** ([`WorkRecord`]): a provider's signed result for work that the market can check.
+//! * **Claim**: drawing what is owed with a Merkle proof of a running total ([`merkle`]).
+//!
+//! This crate does no input or output and has no clock, no randomness, no floats and no hash maps. Every signed thing
+//! names its market, and is hashed under a domain of its own: see `docs/protocol.md`, and `vectors/` for golden bytes
+//! that another language reproduces.
+//!
+//! ```
+//! use florin_protocol::{Amount, split_by_weight};
+//! let pool: Amount = "10".parse().unwrap();
+//! let parts = split_by_weight(pool, &[1, 1, 1]).unwrap();
+//! assert_eq!(parts.iter().map(|a| a.units()).sum::<u128>(), pool.units());
+//! ```
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::float_arithmetic,
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::as_conversions
+    )
+)]
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
+
+mod bytes;
+mod code;
+mod fixed;
+mod id;
+pub mod limits;
+pub mod merkle;
+mod message;
+mod money;
+pub mod pay;
+pub mod payout;
+mod report;
+mod sign;
+mod statement;
+mod task;
+mod time;
+mod work;
+
+pub use bytes::{Canonical, DecodeError, blob_digest};
+pub use code::{Code, Rejection};
+pub use fixed::{FixedError, Micro};
+pub use id::{Address, ChainId, Digest, IdError, Market, NodeKey, PayoutId, Round, TaskId};
+pub use message::{
+    AbandonReason, Commit, Enrol, Missing, Offer, Receipt, RoundOutcome, Scope, UpdateHeader,
+    UpdateId,
+};
+pub use money::{Amount, AmountError};
+pub use pay::{Account, Line, PayError, Reason, RoundPay, Standing};
+pub use payout::{SplitError, split_by_weight};
+pub use report::{Entry, Infrastructure, Metrics, Report, Scored, Valuation};
+pub use sign::{
+    CloseRequest, NodeSignature, NodeSigner, Registration, Role, SignError, Signed, Signer,
+    VerifyError, WalletSignature, recover_wallet, typed_domain, verify_node, verify_wallet,
+};
+pub use statement::{Statement, nats};
+pub use task::{
+    Aggregation, Budget, DUST_PER_ROUND, DataSchema, Estimator, Holdout, Model, RoundRules,
+    SPEC_VERSION, SpecError, TaskSpec, Training,
+};
+pub use time::Tick;
+pub use work::{WorkOrder, WorkRecord, WorkResult};

@@ -1,0 +1,280 @@
+//! Names that cannot be mixed: digests, addresses, keys and the ids made of them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use borsh::{BorshDeserialize, BorshSerialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Why a text is not the id it should be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum IdError {
+    /// The wrong number of hexadecimal digits, or a character that is none.
+    #[error("{text:?} is not a {what}: expected {expected} hexadecimal digits, with or without 0x")]
+    NotHex {
+        /// What the text should have been.
+        what: &'static str,
+        /// How many digits it takes.
+        expected: usize,
+        /// The text, cut to a printable length.
+        text: String,
+    },
+    /// Mixed upper and lower case that does not match the EIP-55 checksum: a typing error.
+    #[error("address {0:?} fails its EIP-55 checksum: compare it letter by letter with the source")]
+    Checksum(String),
+}
+
+pub(crate) fn parse_hex<const N: usize>(
+    what: &'static str,
+    text: &str,
+) -> Result<[u8; N], IdError> {
+    let digits = text.strip_prefix("0x").unwrap_or(text).as_bytes();
+    let wrong = || IdError::NotHex {
+        what,
+        expected: N.saturating_mul(2),
+        text: text.chars().take(80).collect(),
+    };
+    let mut out = [0u8; N];
+    let (pairs, rest) = digits.as_chunks::<2>();
+    if pairs.len() != N || !rest.is_empty() {
+        return Err(wrong());
+    }
+    for (byte, [high, low]) in out.iter_mut().zip(pairs) {
+        let nibble = |c: &u8| char::from(*c).to_digit(16).and_then(|d| u8::try_from(d).ok());
+        let (high, low) = (nibble(high).ok_or_else(wrong)?, nibble(low).ok_or_else(wrong)?);
+        *byte = (high << 4) | low;
+    }
+    Ok(out)
+}
+
+fn write_hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
+    bytes.iter().try_for_each(|b| write!(f, "{b:02x}"))
+}
+
+macro_rules! text_form {
+    ($name:ident) => {
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{self}")
+            }
+        }
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = <String as Deserialize>::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+pub(crate) use text_form;
+
+macro_rules! bytes_id {
+    ($(#[$doc:meta])* $name:ident, $len:literal, $what:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash,
+                 BorshSerialize, BorshDeserialize)]
+        pub struct $name(pub [u8; $len]);
+
+        impl $name {
+            /// The bytes.
+            #[must_use]
+            pub const fn as_bytes(&self) -> &[u8; $len] {
+                &self.0
+            }
+            /// The first eight hexadecimal digits, for tables and logs.
+            #[must_use]
+            pub fn short(&self) -> String {
+                self.to_string().chars().take(8).collect()
+            }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write_hex(f, &self.0)
+            }
+        }
+        impl FromStr for $name {
+            type Err = IdError;
+            fn from_str(text: &str) -> Result<Self, IdError> {
+                parse_hex::<$len>($what, text).map(Self)
+            }
+        }
+        text_form!($name);
+    };
+}
+
+bytes_id!(
+    /// A blake3 digest, 32 bytes.
+    Digest, 32, "digest"
+);
+bytes_id!(
+    /// The digest of a [`crate::TaskSpec`]: the task's name for ever.
+    TaskId, 32, "task id"
+);
+bytes_id!(
+    /// Names one settlement: derived from task and round, so that it can happen only once.
+    PayoutId, 32, "payout id"
+);
+bytes_id!(
+    /// An ed25519 public key: what a participant, provider or coordinator signs frequent things with.
+    NodeKey, 32, "node key"
+);
+
+/// An account: the last 20 bytes of the keccak hash of a secp256k1 public key, as in Ethereum. Shown with its EIP-55
+/// checksum.
+#[derive(
+    Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, BorshSerialize, BorshDeserialize,
+)]
+pub struct Address(pub [u8; 20]);
+
+impl Address {
+    /// The bytes.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 20] {
+        &self.0
+    }
+    /// `0x` and eight digits, for tables.
+    #[must_use]
+    pub fn short(&self) -> String {
+        self.to_string().chars().take(10).collect()
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&alloy_primitives::Address::from(self.0).to_checksum(None))
+    }
+}
+
+impl FromStr for Address {
+    type Err = IdError;
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        let address = Self(parse_hex("address", text)?);
+        let digits = text.strip_prefix("0x").unwrap_or(text);
+        let mixed = digits.bytes().any(|c| c.is_ascii_uppercase())
+            && digits.bytes().any(|c| c.is_ascii_lowercase());
+        if mixed && address.to_string().strip_prefix("0x") != Some(digits) {
+            return Err(IdError::Checksum(text.to_owned()));
+        }
+        Ok(address)
+    }
+}
+text_form!(Address);
+
+impl From<alloy_primitives::Address> for Address {
+    fn from(address: alloy_primitives::Address) -> Self {
+        Self(address.into_array())
+    }
+}
+
+/// EIP-155 chain id; the embedded local chain has one as well.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    BorshSerialize,
+    BorshDeserialize,
+    Serialize,
+    Deserialize,
+)]
+#[serde(transparent)]
+pub struct ChainId(pub u64);
+
+impl fmt::Display for ChainId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// One market: a chain, and the digest of what it began with (the local chain's genesis, or the contract's address).
+/// Every signature names it, so that nothing said in one market is heard in another.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    BorshSerialize,
+    BorshDeserialize,
+    Serialize,
+    Deserialize,
+)]
+pub struct Market {
+    /// The chain.
+    pub chain: ChainId,
+    /// What the market on it began with.
+    pub genesis: Digest,
+}
+
+/// A round's number within its task; the first is 1.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    BorshSerialize,
+    BorshDeserialize,
+    Serialize,
+    Deserialize,
+)]
+#[serde(transparent)]
+pub struct Round(pub u32);
+
+impl Round {
+    /// The first round of a task.
+    pub const FIRST: Self = Self(1);
+    /// The round after this one; `None` after the last number there is.
+    #[must_use]
+    pub const fn next(self) -> Option<Self> {
+        match self.0.checked_add(1) {
+            Some(n) => Some(Self(n)),
+            None => None,
+        }
+    }
+}
+
+impl fmt::Display for Round {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_read_in_any_case_but_a_wrong_checksum_is_refused() {
+        let text = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed"; // from EIP-55
+        let address: Address = text.parse().unwrap();
+        assert_eq!(address.to_string(), text);
+        assert_eq!(text.to_lowercase().parse::<Address>().unwrap(), address);
+        let wrong = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAeD";
+        assert!(matches!(wrong.parse::<Address>(), Err(IdError::Checksum(_))));
+    }
+
+    #[test]
+    fn hex_of_the_wrong_length_or_alphabet_is_refused() {
+        for text in ["", "0x", "ab", &"g".repeat(64), &"a".repeat(63), &"é".repeat(32)] {
+            assert!(text.parse::<Digest>().is_err(), "{text:?}");
+        }
+        let digest: Digest = "0f".repeat(32).parse().unwrap();
+        assert_eq!(serde_json::to_string(&digest).unwrap(), format!("\"{}\"", "0f".repeat(32)));
+    }
+}

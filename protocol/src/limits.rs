@@ -1,0 +1,34 @@
+//! Every limit of the protocol, by name. A message beyond one of them is refused before it is looked at.
+
+/// Participants enrolled in one task.
+pub const ENROLLED_MAX: usize = 10_000;
+/// Participants asked in one round.
+pub const COHORT_MAX: u32 = 1_024;
+/// Rounds of one task.
+pub const ROUNDS_MAX: u32 = 100_000;
+/// Length of a task's name in bytes.
+pub const NAME_BYTES_MAX: usize = 120;
+/// Largest update or model, in bytes.
+pub const BLOB_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
+/// Largest signed update header on the wire, in bytes.
+pub const HEADER_BYTES_MAX: usize = 4_096;
+/// Rows one participant may declare.
+pub const ROWS_MAX: u64 = 1_000_000_000;
+/// Hidden layers of a multilayer perceptron.
+pub const HIDDEN_LAYERS_MAX: usize = 16;
+/// Units in one layer, inputs and classes included.
+pub const LAYER_UNITS_MAX: u32 = 65_536;
+/// Parameters of a model.
+pub const PARAMETERS_MAX: u64 = 1_000_000_000;
+/// Gauss–Legendre nodes of the path estimator.
+pub const NODES_MAX: u8 = 8;
+/// Players up to which exact enumeration is allowed in a task.
+pub const EXACT_PLAYERS_MAX: u32 = 12;
+/// Longest phase, window or delay, in milliseconds (30 days).
+pub const PHASE_MS_MAX: u64 = 30 * 24 * 3_600 * 1_000;
+/// Accounts in one task's tree of running totals.
+pub const ACCOUNTS_MAX: usize = 20_000;
+/// Longest Merkle proof that is looked at.
+pub const PROOF_LEN_MAX: usize = 64;
+/// Largest canonical message other than blobs, in bytes.
+pub const MESSAGE_BYTES_MAX: usize = 8 * 1024 * 1024;

@@ -1,0 +1,197 @@
+//! The report: everything a stranger needs to recompute one round's payouts.
+
+use std::collections::BTreeMap;
+
+use borsh::{BorshDeserialize, BorshSerialize};
+use serde::{Deserialize, Serialize};
+
+use crate::bytes::Canonical;
+use crate::id::{Address, Digest, PayoutId, Round, TaskId};
+use crate::message::{Missing, RoundOutcome, Scope, UpdateId};
+use crate::money::Amount;
+use crate::pay::{Line, Standing};
+
+/// One accepted update.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+pub struct Entry {
+    /// Whose.
+    pub sender: Address,
+    /// Digest of its signed header.
+    pub header: UpdateId,
+    /// Digest of its bytes.
+    pub update: Digest,
+    /// Rows the sender declared.
+    pub rows_declared: u64,
+    /// Rows that count: as far as the bond covers them.
+    pub rows_counted: u64,
+    /// What the sender had at risk when its commit was taken.
+    pub bond: Amount,
+}
+
+/// One update's score, in integers: floats ended at `contribution`'s door.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
+)]
+pub struct Scored {
+    /// Whose update.
+    pub account: Address,
+    /// φ in nano-nats of validation loss; positive helps.
+    pub score_nano: i64,
+    /// Its standard error over validation rows, in nano-nats.
+    pub error_nano: u64,
+    /// Negative beyond its error: kept out of the model.
+    pub excluded: bool,
+}
+
+/// What the valuation of a round found.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+pub struct Valuation {
+    /// Mean cross-entropy of the base model on the holdout, in nano-nats.
+    pub loss_before_nano: i64,
+    /// The same with the updates that were not excluded, by weighted mean.
+    pub loss_after_nano: i64,
+    /// v(N) = before − after.
+    pub total_nano: i64,
+    /// Σ scores of the updates not excluded − v(N): the estimator's own error.
+    pub gap_nano: i64,
+    /// A score for every entry, in the order of the entries.
+    pub scores: Vec<Scored>,
+    /// Passes over the holdout that it took.
+    pub units: u64,
+}
+
+/// How good the model is, before the round and after it (with the task's own aggregation rule).
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    BorshSerialize,
+    BorshDeserialize,
+    Serialize,
+    Deserialize,
+)]
+pub struct Metrics {
+    /// Rows of the holdout.
+    pub rows: u32,
+    /// Rows whose label the base model gets right.
+    pub correct_before: u32,
+    /// Rows whose label the round's model gets right.
+    pub correct_after: u32,
+    /// Mean cross-entropy of the round's model, in nano-nats.
+    pub loss_after_nano: i64,
+}
+
+/// Pay for one piece of verified work.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+pub struct Infrastructure {
+    /// Who did it.
+    pub provider: Address,
+    /// Digest of the signed work record.
+    pub record: Digest,
+    /// Units: passes over the holdout.
+    pub units: u64,
+    /// Owed for it.
+    pub amount: Amount,
+}
+
+/// One round, whole: from the bytes it names, every figure in it can be computed again.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+pub struct Report {
+    /// Layout of this structure: 1.
+    pub version: u16,
+    /// Market, task and round.
+    pub scope: Scope,
+    /// The report of the round before; the task's id in round 1.
+    pub previous: Digest,
+    /// Digest of the round's offer.
+    pub offer: Digest,
+    /// How the round ended.
+    pub outcome: RoundOutcome,
+    /// Digest of the model the round began with.
+    pub base_model: Digest,
+    /// Digest of the model it ended with.
+    pub model: Digest,
+    /// Digest of the validation rows.
+    pub holdout: Digest,
+    /// Drawn from the commits after they closed: nobody could know it before.
+    pub seed: Digest,
+    /// The accepted updates, ascending by sender.
+    pub entries: Vec<Entry>,
+    /// Who was asked and is not among them, and why.
+    pub missing: Vec<(Address, Missing)>,
+    /// What the updates were worth; absent in an abandoned round.
+    pub valuation: Option<Valuation>,
+    /// How good the model is; absent in an abandoned round.
+    pub metrics: Option<Metrics>,
+    /// The most this round could spend on data.
+    pub pool: Amount,
+    /// A line per entry, in the order of the entries.
+    pub lines: Vec<Line>,
+    /// A line per piece of verified work.
+    pub infrastructure: Vec<Infrastructure>,
+    /// The standings after the round, ascending by account.
+    pub standings: BTreeMap<Address, Standing>,
+    /// Paid for data in the task so far.
+    pub data_total: Amount,
+    /// Paid for infrastructure in the task so far.
+    pub infrastructure_total: Amount,
+    /// Root of the tree of running totals.
+    pub root: Digest,
+    /// Names the settlement.
+    pub payout: PayoutId,
+}
+
+impl Canonical for Report {
+    const DOMAIN: &'static str = "florin v1 report";
+}
+
+impl Report {
+    /// The layout this crate writes.
+    pub const VERSION: u16 = 1;
+
+    /// The name of a round's settlement: the same whenever it is asked for, so that it can happen only once.
+    #[must_use]
+    pub fn payout_id(task: TaskId, round: Round) -> PayoutId {
+        let mut hasher = blake3::Hasher::new_derive_key("florin v1 payout");
+        hasher.update(&task.0);
+        hasher.update(&round.0.to_le_bytes());
+        PayoutId(*hasher.finalize().as_bytes())
+    }
+
+    /// The line of one participant.
+    #[must_use]
+    pub fn line(&self, account: Address) -> Option<&Line> {
+        self.lines.iter().find(|line| line.account == account)
+    }
+
+    /// The score of one participant.
+    #[must_use]
+    pub fn score(&self, account: Address) -> Option<&Scored> {
+        self.valuation.as_ref()?.scores.iter().find(|score| score.account == account)
+    }
+}
+
+/// Wide integers as decimal text in JSON, which has no 128-bit numbers.
+pub(crate) mod text {
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(crate) fn serialize<T: Display, S: Serializer>(value: &T, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(value)
+    }
+
+    pub(crate) fn deserialize<'de, T, D>(d: D) -> Result<T, D::Error>
+    where
+        T: FromStr,
+        T::Err: Display,
+        D: Deserializer<'de>,
+    {
+        let text = <String as Deserialize>::deserialize(d)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}

@@ -1,0 +1,394 @@
+//! Signatures: EIP-712 typed data by the wallet (secp256k1) for rare things, ed25519 by the node key for frequent
+//! ones, and the registration that binds the two in both directions.
+
+use std::fmt;
+
+use alloy_primitives::{B256, FixedBytes, Signature as EcdsaSignature, U256};
+use alloy_sol_types::{Eip712Domain, SolStruct, eip712_domain, sol};
+use borsh::{BorshDeserialize, BorshSerialize};
+use ed25519_dalek::{Signer as _, SigningKey, VerifyingKey};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::bytes::Canonical;
+use crate::id::{Address, Market, NodeKey, TaskId, text_form};
+use crate::time::Tick;
+
+/// Why a signature is not accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum VerifyError {
+    /// The key is of small order: a signature under it proves nothing.
+    #[error("the node key is weak (of small order): anybody could sign for it; make a new one")]
+    WeakKey,
+    /// The key is no point of the curve.
+    #[error("the node key is not an ed25519 public key")]
+    BadKey,
+    /// The signature does not verify.
+    #[error("the signature does not fit message and key")]
+    BadSignature,
+    /// The wallet signature is another account's.
+    #[error("signed by {signed_by}, not by {claimed}")]
+    WrongWallet {
+        /// Who was claimed to have signed.
+        claimed: Address,
+        /// Whose signature it is.
+        signed_by: Address,
+    },
+    /// Said too late.
+    #[error("it expired at {0}")]
+    Expired(Tick),
+    /// Said in another market.
+    #[error("it was signed for another market or chain")]
+    WrongMarket,
+}
+
+/// Why a signature could not be made.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot sign: {0}")]
+pub struct SignError(pub String);
+
+/// A wallet signature: r, s (low), v = 27 or 28; 65 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct WalletSignature(pub [u8; 65]);
+
+/// An ed25519 signature; 64 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct NodeSignature(pub [u8; 64]);
+
+macro_rules! signature_text {
+    ($name:ident, $len:literal, $what:literal) => {
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
+            }
+        }
+        impl std::str::FromStr for $name {
+            type Err = crate::id::IdError;
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                crate::id::parse_hex::<$len>($what, text).map(Self)
+            }
+        }
+        text_form!($name);
+    };
+}
+signature_text!(WalletSignature, 65, "wallet signature");
+signature_text!(NodeSignature, 64, "node signature");
+
+/// Something that signs for one account: a keystore, a hardware wallet, a test.
+pub trait Signer: Send + Sync {
+    /// The account.
+    fn address(&self) -> Address;
+
+    /// Signs the EIP-712 hash of a typed structure. The caller has shown the structure to its owner; nothing is added
+    /// here, in particular no chain id beyond the one in the structure's domain.
+    ///
+    /// # Errors
+    /// [`SignError`] if the key cannot be used.
+    fn sign_typed(&self, hash: [u8; 32]) -> Result<WalletSignature, SignError>;
+}
+
+/// The EIP-712 domain of a market: name "Florin", version "1", the chain id, and the market's genesis as salt.
+#[must_use]
+pub fn typed_domain(market: Market) -> Eip712Domain {
+    eip712_domain! {
+        name: "Florin",
+        version: "1",
+        chain_id: market.chain.0,
+        salt: B256::from(market.genesis.0),
+    }
+}
+
+/// The account that signed `hash`.
+///
+/// # Errors
+/// [`VerifyError::BadSignature`] for a v other than 27 or 28, a high s (which would be a second signature of the same
+/// message), or a signature that no key could have made.
+pub fn recover_wallet(hash: [u8; 32], signature: &WalletSignature) -> Result<Address, VerifyError> {
+    let (rs, v) = signature.0.split_at(64);
+    let (r, s) = rs.split_at(32);
+    let parity = match v {
+        [27] => false,
+        [28] => true,
+        _ => return Err(VerifyError::BadSignature),
+    };
+    let signature = EcdsaSignature::new(U256::from_be_slice(r), U256::from_be_slice(s), parity);
+    if signature.normalize_s().is_some() {
+        return Err(VerifyError::BadSignature);
+    }
+    signature
+        .recover_address_from_prehash(&B256::from(hash))
+        .map(Address::from)
+        .map_err(|_| VerifyError::BadSignature)
+}
+
+/// Checks that `signature` is `claimed`'s over `hash`.
+///
+/// # Errors
+/// [`VerifyError::WrongWallet`] or [`VerifyError::BadSignature`].
+pub fn verify_wallet(
+    hash: [u8; 32],
+    signature: &WalletSignature,
+    claimed: Address,
+) -> Result<(), VerifyError> {
+    let signed_by = recover_wallet(hash, signature)?;
+    if signed_by == claimed { Ok(()) } else { Err(VerifyError::WrongWallet { claimed, signed_by }) }
+}
+
+fn verifying_key(key: NodeKey) -> Result<VerifyingKey, VerifyError> {
+    let key = VerifyingKey::from_bytes(&key.0).map_err(|_| VerifyError::BadKey)?;
+    if key.is_weak() { Err(VerifyError::WeakKey) } else { Ok(key) }
+}
+
+/// Checks an ed25519 signature over `message` strictly: weak keys, non-canonical points and malleated signatures are
+/// refused.
+///
+/// # Errors
+/// [`VerifyError`].
+pub fn verify_node(
+    key: NodeKey,
+    message: &[u8],
+    signature: &NodeSignature,
+) -> Result<(), VerifyError> {
+    let signature = ed25519_dalek::Signature::from_bytes(&signature.0);
+    verifying_key(key)?.verify_strict(message, &signature).map_err(|_| VerifyError::BadSignature)
+}
+
+/// A node key's secret half. Its `Debug` shows the public half only; its memory is wiped when it goes.
+#[derive(Clone)]
+pub struct NodeSigner(SigningKey);
+
+impl NodeSigner {
+    /// From 32 secret bytes, which the caller draws.
+    #[must_use]
+    pub fn from_seed(seed: &[u8; 32]) -> Self {
+        Self(SigningKey::from_bytes(seed))
+    }
+
+    /// The public half.
+    #[must_use]
+    pub fn key(&self) -> NodeKey {
+        NodeKey(self.0.verifying_key().to_bytes())
+    }
+
+    /// Signs bytes as they are. What is signed should be a digest of a [`Canonical`] message or an EIP-712 hash.
+    #[must_use]
+    pub fn sign_bytes(&self, message: &[u8]) -> NodeSignature {
+        NodeSignature(self.0.sign(message).to_bytes())
+    }
+
+    /// Signs a message's digest.
+    #[must_use]
+    pub fn sign<T: Canonical>(&self, body: T) -> Signed<T> {
+        let signature = self.sign_bytes(&body.digest().0);
+        Signed { body, signature }
+    }
+}
+
+impl fmt::Debug for NodeSigner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NodeSigner({})", self.key())
+    }
+}
+
+/// A message and a node key's signature over its digest. Says nothing about whose key it is: ask [`Signed::verify`].
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+pub struct Signed<T> {
+    /// What was said.
+    pub body: T,
+    /// Over the digest of `body`.
+    pub signature: NodeSignature,
+}
+
+impl<T: Canonical> Signed<T> {
+    /// The message, if `key` signed it.
+    ///
+    /// # Errors
+    /// [`VerifyError`].
+    pub fn verify(&self, key: NodeKey) -> Result<&T, VerifyError> {
+        verify_node(key, &self.body.digest().0, &self.signature)?;
+        Ok(&self.body)
+    }
+}
+
+impl<T: Canonical> Canonical for Signed<T> {
+    const DOMAIN: &'static str = "florin v1 signed";
+}
+
+/// What a registered account is.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    BorshSerialize,
+    BorshDeserialize,
+    Serialize,
+    Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Trains on its own data.
+    Participant,
+    /// Does checkable work for the market.
+    Provider,
+    /// Runs rounds.
+    Coordinator,
+}
+
+impl Role {
+    /// As it is signed and shown.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Participant => "participant",
+            Self::Provider => "provider",
+            Self::Coordinator => "coordinator",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+mod typed {
+    //! The EIP-712 structure of a registration, named as wallets show it.
+    #![allow(missing_docs, clippy::arithmetic_side_effects, clippy::indexing_slicing)]
+    use super::sol;
+    sol! {
+        struct Registration {
+            address wallet;
+            bytes32 nodeKey;
+            string role;
+            uint64 expires;
+        }
+        struct CloseTask {
+            bytes32 task;
+        }
+    }
+}
+
+/// A buyer's wish to end its task after the round that is running; signed by its wallet.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+pub struct CloseRequest {
+    /// The task.
+    pub task: TaskId,
+    /// The buyer's signature.
+    pub signature: WalletSignature,
+}
+
+impl CloseRequest {
+    /// Signs the wish.
+    ///
+    /// # Errors
+    /// [`SignError`] from the wallet.
+    pub fn sign(market: Market, buyer: &dyn Signer, task: TaskId) -> Result<Self, SignError> {
+        Ok(Self { task, signature: buyer.sign_typed(Self::hash(market, task))? })
+    }
+
+    /// The EIP-712 hash that is signed.
+    #[must_use]
+    pub fn hash(market: Market, task: TaskId) -> [u8; 32] {
+        typed::CloseTask { task: FixedBytes(task.0) }.eip712_signing_hash(&typed_domain(market)).0
+    }
+
+    /// Checks that `buyer` signed it in `market`.
+    ///
+    /// # Errors
+    /// [`VerifyError`].
+    pub fn verify(&self, market: Market, buyer: Address) -> Result<(), VerifyError> {
+        verify_wallet(Self::hash(market, self.task), &self.signature, buyer)
+    }
+}
+
+/// A wallet and a node key that vouch for each other: the wallet signs the node key, and the node key signs the same
+/// hash, so that neither can be claimed by somebody who does not hold both.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+pub struct Registration {
+    /// Chain and market.
+    pub market: Market,
+    /// The account.
+    pub wallet: Address,
+    /// What it signs frequent things with.
+    pub node_key: NodeKey,
+    /// What it is.
+    pub role: Role,
+    /// Not to be accepted after this moment.
+    pub expires: Tick,
+    /// The wallet's signature.
+    pub wallet_signature: WalletSignature,
+    /// The node key's signature over the same hash.
+    pub node_signature: NodeSignature,
+}
+
+impl Canonical for Registration {
+    const DOMAIN: &'static str = "florin v1 registration";
+}
+
+impl Registration {
+    /// Makes and signs a registration.
+    ///
+    /// # Errors
+    /// [`SignError`] from the wallet.
+    pub fn sign(
+        market: Market,
+        wallet: &dyn Signer,
+        node: &NodeSigner,
+        role: Role,
+        expires: Tick,
+    ) -> Result<Self, SignError> {
+        let hash = Self::hash(market, wallet.address(), node.key(), role, expires);
+        Ok(Self {
+            market,
+            wallet: wallet.address(),
+            node_key: node.key(),
+            role,
+            expires,
+            wallet_signature: wallet.sign_typed(hash)?,
+            node_signature: node.sign_bytes(&hash),
+        })
+    }
+
+    /// The EIP-712 hash that both keys sign.
+    #[must_use]
+    pub fn hash(
+        market: Market,
+        wallet: Address,
+        node_key: NodeKey,
+        role: Role,
+        expires: Tick,
+    ) -> [u8; 32] {
+        typed::Registration {
+            wallet: alloy_primitives::Address::from(wallet.0),
+            nodeKey: FixedBytes(node_key.0),
+            role: role.as_str().to_owned(),
+            expires: expires.0,
+        }
+        .eip712_signing_hash(&typed_domain(market))
+        .0
+    }
+
+    /// Checks both signatures, the market and the expiry.
+    ///
+    /// # Errors
+    /// [`VerifyError`].
+    pub fn verify(&self, market: Market, now: Tick) -> Result<(), VerifyError> {
+        if self.market != market {
+            return Err(VerifyError::WrongMarket);
+        }
+        if now > self.expires {
+            return Err(VerifyError::Expired(self.expires));
+        }
+        let hash = Self::hash(self.market, self.wallet, self.node_key, self.role, self.expires);
+        verify_wallet(hash, &self.wallet_signature, self.wallet)?;
+        verify_node(self.node_key, &hash, &self.node_signature)
+    }
+}
+
+#[cfg(test)]
+#[path = "sign_tests.rs"]
+mod tests;

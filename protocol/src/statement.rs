@@ -1,0 +1,165 @@
+//! The statement: a report told to one participant, with the reason in words.
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{Address, Round};
+use crate::message::{AbandonReason, Missing, RoundOutcome};
+use crate::money::Amount;
+use crate::pay::{Line, Reason};
+use crate::report::{Report, Scored};
+
+/// "Why did I get this": one participant's view of one round.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Statement {
+    /// The round.
+    pub round: Round,
+    /// Whose statement.
+    pub account: Address,
+    /// φ in nano-nats; absent where no update of this account was valued.
+    pub score_nano: Option<i64>,
+    /// Its standard error in nano-nats.
+    pub error_nano: Option<u64>,
+    /// The weight that this round counted, in nano-nats.
+    #[serde(with = "crate::report::text")]
+    pub weight: u128,
+    /// Owed for data.
+    pub payout: Amount,
+    /// Owed for infrastructure.
+    pub infrastructure: Amount,
+    /// Taken from the bond.
+    pub debit: Amount,
+    /// In words.
+    pub why: String,
+}
+
+impl Statement {
+    /// What `report` says about `account`; `None` if it does not mention it.
+    #[must_use]
+    pub fn of(report: &Report, account: Address) -> Option<Self> {
+        let line = report.line(account);
+        let score = report.score(account);
+        let infrastructure = report.infrastructure.iter().filter(|i| i.provider == account);
+        let work = Amount::total(infrastructure.clone().map(|i| i.amount)).ok()?;
+        let units = infrastructure.fold(0u64, |sum, i| sum.saturating_add(i.units));
+        let missing = report.missing.iter().find(|(who, _)| *who == account).map(|(_, why)| *why);
+        let entered = report.entries.iter().any(|entry| entry.sender == account);
+        if !entered && missing.is_none() && units == 0 {
+            return None;
+        }
+        let mut why = match (&report.outcome, line, missing) {
+            (RoundOutcome::Abandoned(reason), ..) => abandoned(*reason),
+            (_, Some(line), _) => reason_in_words(report, line, score),
+            (_, None, Some(missing)) => missing_in_words(missing),
+            (_, None, None) => String::new(),
+        };
+        if units > 0 {
+            if !why.is_empty() {
+                why.push(' ');
+            }
+            why.push_str(&format!("{units} units of verified work earned {work} FLN."));
+        }
+        Some(Self {
+            round: report.scope.round,
+            account,
+            score_nano: score.map(|s| s.score_nano),
+            error_nano: score.map(|s| s.error_nano),
+            weight: line.map_or(0, |l| l.weight),
+            payout: line.map_or(Amount::ZERO, |l| l.payout),
+            infrastructure: work,
+            debit: line.map_or(Amount::ZERO, |l| l.debit),
+            why,
+        })
+    }
+}
+
+fn abandoned(reason: AbandonReason) -> String {
+    match reason {
+        AbandonReason::TooFewUpdates { got, needed } => format!(
+            "The round was abandoned: {got} of at least {needed} updates came. No bond was touched; \
+             the pool rolls over."
+        ),
+        AbandonReason::ValuationFailed => "The round was abandoned: its updates could not be \
+             valued. No bond was touched; the pool rolls over."
+            .to_owned(),
+    }
+}
+
+fn missing_in_words(missing: Missing) -> String {
+    match missing {
+        Missing::NoCommit => "No commit arrived before the deadline, so there is nothing to pay. \
+             The bond is untouched."
+            .to_owned(),
+        Missing::NoReveal => "An update was committed but not uploaded before the deadline, so \
+             there is nothing to pay. The bond is untouched."
+            .to_owned(),
+        Missing::Refused(code) => format!("The update was refused [{code}] and changed nothing."),
+    }
+}
+
+fn reason_in_words(report: &Report, line: &Line, score: Option<&Scored>) -> String {
+    let (score, error) = score.map_or((0, 0), |s| (s.score_nano, s.error_nano));
+    let figures = format!("{} ± {} nats", nats(score.into()), nats(error.into()));
+    let mut why = match line.reason {
+        Reason::Paid => format!(
+            "The update lowered the validation loss by {figures}; {} nats stand out of the error \
+             and earned {} FLN.",
+            nats(line.weight.try_into().unwrap_or(i128::MAX)),
+            line.payout
+        ),
+        Reason::Withheld => format!(
+            "The update was worth {figures}: not yet beyond its error over the rounds so far, so it \
+             is withheld and counts later."
+        ),
+        Reason::Idle => {
+            "The update did not change the model: it was worth exactly nothing.".to_owned()
+        }
+        Reason::NotHelpful => format!(
+            "The updates so far did not help (this one: {figures}). Nothing is paid; the harm is \
+             within its error, so nothing is debited."
+        ),
+        Reason::NoImprovement => format!(
+            "The update was worth {figures}, but the round did not improve the model: nobody is \
+             paid, and the weight counts later."
+        ),
+        Reason::Excluded => format!(
+            "The update raised the validation loss beyond its error ({figures}): it was kept out of \
+             the model, and {} FLN were debited from the bond.",
+            line.debit
+        ),
+    };
+    let capped = report
+        .entries
+        .iter()
+        .find(|entry| entry.sender == line.account && entry.rows_counted < entry.rows_declared);
+    if let Some(entry) = capped {
+        why.push_str(&format!(
+            " The bond of {} FLN covers {} of the {} declared rows; only those counted.",
+            entry.bond, entry.rows_counted, entry.rows_declared
+        ));
+    }
+    why
+}
+
+/// Nano-nats as a signed decimal number of nats with six places, rounded towards zero.
+#[must_use]
+pub fn nats(nano: i128) -> String {
+    let micro = nano.unsigned_abs().checked_div(1_000).unwrap_or_default();
+    let whole = micro.checked_div(1_000_000).unwrap_or_default();
+    let part = micro.checked_rem(1_000_000).unwrap_or_default();
+    let sign = if nano < 0 && micro > 0 { "-" } else { "" };
+    format!("{sign}{whole}.{part:06}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nats;
+
+    #[test]
+    fn nats_are_written_with_their_sign() {
+        for (nano, text) in
+            [(0, "0.000000"), (-1, "0.000000"), (-1_500, "-0.000001"), (2_123_456_789, "2.123456")]
+        {
+            assert_eq!(nats(nano), text);
+        }
+    }
+}

@@ -1,0 +1,578 @@
+//! The task: what a buyer asks for, what it pays, and by which rules. Immutable once published.
+
+use borsh::{BorshDeserialize, BorshSerialize};
+use serde::{Deserialize, Serialize};
+
+use crate::bytes::Canonical;
+use crate::fixed::Micro;
+use crate::id::{Address, Digest, Market, TaskId};
+use crate::limits::{
+    COHORT_MAX, EXACT_PLAYERS_MAX, HIDDEN_LAYERS_MAX, LAYER_UNITS_MAX, NAME_BYTES_MAX, NODES_MAX,
+    PARAMETERS_MAX, PHASE_MS_MAX, ROUNDS_MAX,
+};
+use crate::money::Amount;
+use crate::time::Tick;
+
+/// The layout this crate writes and reads.
+pub const SPEC_VERSION: u16 = 1;
+
+/// Smallest data pool per round: below it, rounding would decide who is paid.
+pub const DUST_PER_ROUND: Amount = Amount::from_units(1_000_000_000_000_000);
+
+/// A learning task. Its digest is its [`TaskId`].
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaskSpec {
+    /// Layout of this structure: [`SPEC_VERSION`].
+    pub version: u16,
+    /// The market it is published in.
+    pub market: Market,
+    /// Who pays, and receives the model and the refund.
+    pub buyer: Address,
+    /// Who runs the rounds and posts settlements.
+    pub coordinator: Address,
+    /// Who may cancel a settlement within its challenge window.
+    pub arbiter: Address,
+    /// For people; at most [`NAME_BYTES_MAX`] bytes.
+    pub name: String,
+    /// Makes two otherwise equal tasks different.
+    pub salt: u64,
+    /// The model to train.
+    pub model: Model,
+    /// Digest of the parameters that round 1 begins with.
+    pub base_model: Digest,
+    /// What rows look like.
+    pub data: DataSchema,
+    /// The rows by which updates are judged.
+    pub holdout: Holdout,
+    /// How participants train.
+    pub training: Training,
+    /// How rounds run.
+    pub rounds: RoundRules,
+    /// How updates are valued.
+    pub estimator: Estimator,
+    /// What is paid, and what is put at risk.
+    pub budget: Budget,
+    /// After this moment anybody may close the task and have the rest refunded.
+    pub expires: Tick,
+}
+
+/// A model that both engines know how to build.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind", deny_unknown_fields)]
+pub enum Model {
+    /// Multinomial logistic regression.
+    Softmax {
+        /// Features of a row.
+        inputs: u32,
+        /// Number of labels.
+        classes: u32,
+    },
+    /// Fully connected layers with ReLU between them.
+    Mlp {
+        /// Features of a row.
+        inputs: u32,
+        /// Units of each hidden layer.
+        hidden: Vec<u32>,
+        /// Number of labels.
+        classes: u32,
+    },
+    /// Two 3×3 convolutions with ReLU and 2×2 pooling, then one hidden layer.
+    Cnn {
+        /// Channels of an image.
+        channels: u32,
+        /// Rows of pixels.
+        height: u32,
+        /// Columns of pixels.
+        width: u32,
+        /// Filters of the two convolutions.
+        filters: [u32; 2],
+        /// Units of the hidden layer.
+        hidden: u32,
+        /// Number of labels.
+        classes: u32,
+    },
+}
+
+/// What rows look like: the buyer's promise to participants.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DataSchema {
+    /// Features of a row.
+    pub width: u32,
+    /// Number of labels; labels are `0..classes`.
+    pub classes: u32,
+}
+
+/// The committed validation rows.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Holdout {
+    /// Digest of their canonical bytes.
+    pub digest: Digest,
+    /// How many there are.
+    pub rows: u32,
+}
+
+/// Local training: SGD.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Training {
+    /// Passes over the participant's rows in a round.
+    pub epochs: u32,
+    /// Rows of a step.
+    pub batch: u32,
+    /// Step size.
+    pub learning_rate: Micro,
+    /// Momentum, below 1; 0 is plain SGD.
+    pub momentum: Micro,
+    /// L2 penalty.
+    pub weight_decay: Micro,
+    /// Largest gradient norm of a step; 0 switches clipping off.
+    pub clip_gradient: Micro,
+    /// FedProx μ: pull towards the round's base model; 0 switches it off.
+    pub fedprox: Micro,
+}
+
+/// How rounds run. All times in milliseconds.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RoundRules {
+    /// How many rounds.
+    pub count: u32,
+    /// Fewest updates that make a round; with fewer it is abandoned.
+    pub cohort_min: u32,
+    /// Updates wanted; commits close early when so many are in.
+    pub cohort_target: u32,
+    /// Participants asked beyond the target, against stragglers.
+    pub over_selection: u32,
+    /// How long the first round waits for `cohort_target` participants before it makes do with `cohort_min`.
+    pub enrol_ms: u64,
+    /// From the offer to the last commit: time to fetch the model and train.
+    pub train_ms: u64,
+    /// From the close of commits to the last upload.
+    pub reveal_ms: u64,
+    /// How long a provider has for the valuation before the coordinator does it itself.
+    pub value_ms: u64,
+    /// Largest L2 norm of an update.
+    pub delta_norm_max: Micro,
+    /// How updates combine.
+    pub aggregation: Aggregation,
+}
+
+/// How updates combine into the next model.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case", tag = "rule", deny_unknown_fields)]
+pub enum Aggregation {
+    /// Mean weighted by counted rows. The rule that valuation measures exactly.
+    Mean,
+    /// Coordinate-wise median.
+    Median,
+    /// Coordinate-wise mean without the largest and smallest.
+    TrimmedMean {
+        /// Share cut off at each end, below one half.
+        trim: Micro,
+    },
+    /// The update nearest to its neighbours (Blanchard et al. 2017).
+    Krum {
+        /// How many hostile updates to survive.
+        byzantine: u32,
+    },
+    /// Mean weighted by rows, each update clipped to the cohort's median norm.
+    ClippedMean,
+}
+
+/// How updates are valued.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case", tag = "kind", deny_unknown_fields)]
+pub enum Estimator {
+    /// Aumann–Shapley by Gauss–Legendre quadrature along the round's path.
+    Path {
+        /// Number of gradients.
+        nodes: u8,
+    },
+    /// Shapley by enumeration of every coalition; for cohorts up to [`EXACT_PLAYERS_MAX`].
+    Exact,
+}
+
+/// What is paid, and what is put at risk.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Budget {
+    /// Locked for data.
+    pub data: Amount,
+    /// Locked for infrastructure services.
+    pub infrastructure: Amount,
+    /// Most that is paid for one nat of improvement of the validation loss (κ_max).
+    pub per_nat_max: Amount,
+    /// Standard errors withheld from a score until later rounds make it certain (z).
+    pub withheld: Micro,
+    /// Smallest bond of a participant.
+    pub bond_min: Amount,
+    /// Bond that one counted row takes: rows beyond `bond / bond_per_row` do not count.
+    pub bond_per_row: Amount,
+    /// Most that one round may debit from a bond.
+    pub debit_max: Amount,
+    /// Smallest stake of a provider.
+    pub stake_min: Amount,
+    /// Paid for one unit of verified work: one pass over the holdout.
+    pub per_unit: Amount,
+    /// How long a posted settlement can be challenged before it is final.
+    pub challenge_ms: u64,
+    /// How long a bond stays at risk after its owner asks for it back.
+    pub unbond_ms: u64,
+}
+
+impl Canonical for TaskSpec {
+    const DOMAIN: &'static str = "florin v1 task";
+}
+
+/// A setting that cannot work: which, what it is, and what would be right.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key} = {value}: {right}")]
+pub struct SpecError {
+    /// The key as it is written in the task file.
+    pub key: &'static str,
+    /// Its value.
+    pub value: String,
+    /// What would be right.
+    pub right: String,
+}
+
+impl Model {
+    /// Features of a row.
+    #[must_use]
+    pub fn inputs(&self) -> Option<u32> {
+        match self {
+            Self::Softmax { inputs, .. } | Self::Mlp { inputs, .. } => Some(*inputs),
+            Self::Cnn { channels, height, width, .. } => {
+                channels.checked_mul(*height)?.checked_mul(*width)
+            }
+        }
+    }
+
+    /// Number of labels.
+    #[must_use]
+    pub fn classes(&self) -> u32 {
+        match self {
+            Self::Softmax { classes, .. }
+            | Self::Mlp { classes, .. }
+            | Self::Cnn { classes, .. } => *classes,
+        }
+    }
+
+    /// Number of parameters; `None` where it does not fit in 64 bits.
+    #[must_use]
+    pub fn parameters(&self) -> Option<u64> {
+        let dense = |i: u64, o: u64| i.checked_add(1)?.checked_mul(o);
+        match self {
+            Self::Softmax { inputs, classes } => dense((*inputs).into(), (*classes).into()),
+            Self::Mlp { inputs, hidden, classes } => {
+                let mut from = u64::from(*inputs);
+                let mut sum = 0u64;
+                for to in hidden.iter().chain([classes]) {
+                    sum = sum.checked_add(dense(from, (*to).into())?)?;
+                    from = (*to).into();
+                }
+                Some(sum)
+            }
+            Self::Cnn { channels, height, width, filters: [a, b], hidden, classes } => {
+                let conv = |i: u64, o: u64| i.checked_mul(9)?.checked_add(1)?.checked_mul(o);
+                let pooled = |side: &u32| u64::from(side.checked_div(4).unwrap_or_default());
+                let flat = pooled(height).checked_mul(pooled(width))?.checked_mul((*b).into())?;
+                conv((*channels).into(), (*a).into())?
+                    .checked_add(conv((*a).into(), (*b).into())?)?
+                    .checked_add(dense(flat, (*hidden).into())?)?
+                    .checked_add(dense((*hidden).into(), (*classes).into())?)
+            }
+        }
+    }
+
+    fn layers(&self) -> Vec<u32> {
+        match self {
+            Self::Softmax { inputs, classes } => vec![*inputs, *classes],
+            Self::Mlp { inputs, hidden, classes } => {
+                let mut all = vec![*inputs];
+                all.extend(hidden);
+                all.push(*classes);
+                all
+            }
+            Self::Cnn { channels, height, width, filters, hidden, classes } => {
+                let mut all = vec![*channels, *height, *width, *hidden, *classes];
+                all.extend(filters);
+                all
+            }
+        }
+    }
+
+    fn check(&self) -> Result<(), SpecError> {
+        let wrong = |right: &str| Err(wrong("model", format!("{self:?}"), right));
+        if self.layers().iter().any(|units| *units == 0 || *units > LAYER_UNITS_MAX) {
+            return wrong("every size must be from 1 to 65536");
+        }
+        if self.classes() < 2 {
+            return wrong("a model needs at least 2 classes");
+        }
+        if let Self::Mlp { hidden, .. } = self
+            && (hidden.is_empty() || hidden.len() > HIDDEN_LAYERS_MAX)
+        {
+            return wrong("an MLP has 1 to 16 hidden layers; without one, use kind = \"softmax\"");
+        }
+        if let Self::Cnn { height, width, .. } = self
+            && (*height < 4 || *width < 4)
+        {
+            return wrong("images must be at least 4 by 4 pixels for two poolings");
+        }
+        match self.parameters() {
+            Some(n) if n <= PARAMETERS_MAX => Ok(()),
+            _ => wrong("the model must have at most 1000000000 parameters"),
+        }
+    }
+}
+
+fn wrong(key: &'static str, value: impl ToString, right: impl Into<String>) -> SpecError {
+    SpecError { key, value: value.to_string(), right: right.into() }
+}
+
+fn require(
+    holds: bool,
+    key: &'static str,
+    value: impl ToString,
+    right: &str,
+) -> Result<(), SpecError> {
+    if holds { Ok(()) } else { Err(wrong(key, value, right)) }
+}
+
+impl TaskSpec {
+    /// The task's id: its digest.
+    #[must_use]
+    pub fn id(&self) -> TaskId {
+        TaskId(self.digest().0)
+    }
+
+    /// Whether the task can work at all: every rule that needs no ledger and no data.
+    ///
+    /// # Errors
+    /// The first [`SpecError`], with the key, its value and what would be right.
+    pub fn check(&self) -> Result<(), SpecError> {
+        require(self.version == SPEC_VERSION, "version", self.version, "must be 1")?;
+        require(
+            !self.name.trim().is_empty() && self.name.len() <= NAME_BYTES_MAX,
+            "name",
+            format!("{:?}", self.name),
+            "give the task a name of 1 to 120 bytes",
+        )?;
+        require(
+            !self.name.chars().any(char::is_control),
+            "name",
+            format!("{:?}", self.name),
+            "control characters are not allowed",
+        )?;
+        self.model.check()?;
+        self.check_data()?;
+        self.training.check()?;
+        self.rounds.check()?;
+        self.check_estimator()?;
+        self.budget.check(self.rounds.count)
+    }
+
+    fn check_data(&self) -> Result<(), SpecError> {
+        let (inputs, classes) = (self.model.inputs().unwrap_or_default(), self.model.classes());
+        if self.data.width != inputs {
+            let right = format!("the model takes {inputs} features: make both equal");
+            return Err(wrong("data.width", self.data.width, right));
+        }
+        if self.data.classes != classes {
+            let right = format!("the model tells {classes} classes apart: make both equal");
+            return Err(wrong("data.classes", self.data.classes, right));
+        }
+        require(
+            self.holdout.rows >= 2 && self.holdout.digest != Digest::default(),
+            "holdout.rows",
+            self.holdout.rows,
+            "a task needs a holdout of at least 2 rows: without it no update can be valued",
+        )
+    }
+
+    fn check_estimator(&self) -> Result<(), SpecError> {
+        let asked = self.rounds.asked();
+        match self.estimator {
+            Estimator::Path { nodes } => require(
+                (1..=NODES_MAX).contains(&nodes),
+                "estimator.nodes",
+                nodes,
+                "use 1 to 8 Gauss-Legendre nodes; 3 is the default",
+            ),
+            Estimator::Exact => require(
+                asked <= EXACT_PLAYERS_MAX,
+                "estimator.kind",
+                format!("exact with {asked} participants"),
+                "exact enumeration is for at most 12: use kind = \"path\"",
+            ),
+        }
+    }
+}
+
+impl Training {
+    fn check(&self) -> Result<(), SpecError> {
+        require(
+            (1..=1_000).contains(&self.epochs),
+            "training.epochs",
+            self.epochs,
+            "use 1 to 1000 epochs",
+        )?;
+        require(
+            (1..=65_536).contains(&self.batch),
+            "training.batch",
+            self.batch,
+            "use 1 to 65536 rows",
+        )?;
+        require(
+            self.learning_rate > Micro::ZERO && self.learning_rate <= Micro(100_000_000),
+            "training.learning_rate",
+            self.learning_rate,
+            "must be above 0 and at most 100",
+        )?;
+        require(
+            self.momentum < Micro::ONE,
+            "training.momentum",
+            self.momentum,
+            "must be at least 0 and below 1",
+        )?;
+        require(
+            self.weight_decay <= Micro::ONE,
+            "training.weight_decay",
+            self.weight_decay,
+            "must be from 0 to 1",
+        )
+    }
+}
+
+impl RoundRules {
+    /// How many participants a round asks: target and over-selection.
+    #[must_use]
+    pub const fn asked(&self) -> u32 {
+        match self.cohort_target.checked_add(self.over_selection) {
+            Some(n) => n,
+            None => u32::MAX,
+        }
+    }
+
+    fn check(&self) -> Result<(), SpecError> {
+        require(
+            (1..=ROUNDS_MAX).contains(&self.count),
+            "rounds.count",
+            self.count,
+            "use 1 to 100000 rounds",
+        )?;
+        require(
+            self.cohort_min >= 1,
+            "rounds.cohort_min",
+            self.cohort_min,
+            "a round needs at least 1 update",
+        )?;
+        require(
+            self.cohort_target >= self.cohort_min,
+            "rounds.cohort_target",
+            self.cohort_target,
+            "must be at least rounds.cohort_min",
+        )?;
+        require(
+            self.asked() <= COHORT_MAX,
+            "rounds.over_selection",
+            self.over_selection,
+            "cohort_target and over_selection together must be at most 1024",
+        )?;
+        require(
+            self.delta_norm_max > Micro::ZERO,
+            "rounds.delta_norm_max",
+            self.delta_norm_max,
+            "must be above 0: every update is held to it",
+        )?;
+        for (key, ms) in [
+            ("rounds.train_ms", self.train_ms),
+            ("rounds.reveal_ms", self.reveal_ms),
+            ("rounds.value_ms", self.value_ms),
+        ] {
+            require((1..=PHASE_MS_MAX).contains(&ms), key, ms, "use 1 ms to 30 days")?;
+        }
+        require(
+            self.enrol_ms <= PHASE_MS_MAX,
+            "rounds.enrol_ms",
+            self.enrol_ms,
+            "use at most 30 days",
+        )?;
+        match self.aggregation {
+            Aggregation::TrimmedMean { trim } => require(
+                trim < Micro(500_000),
+                "rounds.aggregation.trim",
+                trim,
+                "must be below 0.5: something must remain",
+            ),
+            Aggregation::Krum { byzantine } => require(
+                u64::from(self.cohort_min)
+                    >= u64::from(byzantine).saturating_mul(2).saturating_add(3),
+                "rounds.aggregation.byzantine",
+                byzantine,
+                "Krum needs cohort_min of at least 2 * byzantine + 3",
+            ),
+            Aggregation::Mean | Aggregation::Median | Aggregation::ClippedMean => Ok(()),
+        }
+    }
+}
+
+impl Budget {
+    fn check(&self, rounds: u32) -> Result<(), SpecError> {
+        let dust = DUST_PER_ROUND.mul_div_down(rounds.into(), 1).unwrap_or(DUST_PER_ROUND);
+        if self.data < dust {
+            let right = format!(
+                "below the dust limit: {rounds} rounds need a data pool of at least {dust}"
+            );
+            return Err(wrong("budget.data", self.data, right));
+        }
+        require(
+            !self.per_nat_max.is_zero(),
+            "budget.per_nat_max",
+            self.per_nat_max,
+            "must be above 0: it is the most that one nat of improvement earns",
+        )?;
+        require(
+            self.withheld <= Micro(10_000_000),
+            "budget.withheld",
+            self.withheld,
+            "use at most 10 standard errors",
+        )?;
+        if self.bond_min < self.debit_max {
+            let right = format!(
+                "must cover one round's maximum debit (budget.debit_max = {})",
+                self.debit_max
+            );
+            return Err(wrong("budget.bond_min", self.bond_min, right));
+        }
+        require(
+            !self.bond_per_row.is_zero(),
+            "budget.bond_per_row",
+            self.bond_per_row,
+            "must be above 0: rows count only as far as the bond covers them",
+        )?;
+        for (key, ms) in
+            [("budget.challenge_ms", self.challenge_ms), ("budget.unbond_ms", self.unbond_ms)]
+        {
+            require(ms <= PHASE_MS_MAX, key, ms, "use at most 30 days")?;
+        }
+        require(
+            self.unbond_ms >= self.challenge_ms,
+            "budget.unbond_ms",
+            self.unbond_ms,
+            "must be at least budget.challenge_ms: a bond outlives the settlement that may debit it",
+        )
+    }
+}
+
+#[cfg(test)]
+#[path = "task_tests.rs"]
+mod tests;
