@@ -52,10 +52,12 @@ mod money;
 pub mod pay;
 pub mod payout;
 mod report;
+mod settle;
 mod sign;
 mod statement;
 mod task;
 mod time;
+mod wire;
 mod work;
 
 pub use bytes::{Canonical, DecodeError, blob_digest};
@@ -67,9 +69,10 @@ pub use message::{
     UpdateId,
 };
 pub use money::{Amount, AmountError};
-pub use pay::{Account, Line, PayError, Reason, RoundPay, Standing};
+pub use pay::{Account, Line, PayError, Purse, Reason, RoundPay, Standing, pay_round, totals_tree};
 pub use payout::{SplitError, split_by_weight};
 pub use report::{Entry, Infrastructure, Metrics, Report, Scored, Valuation};
+pub use settle::{Closing, close_round, round_seed};
 pub use sign::{
     CloseRequest, NodeSignature, NodeSigner, Registration, Role, SignError, Signed, Signer,
     VerifyError, WalletSignature, recover_wallet, typed_domain, verify_node, verify_wallet,
@@ -80,4 +83,7 @@ pub use task::{
     SPEC_VERSION, SpecError, TaskSpec, Training,
 };
 pub use time::Tick;
+pub use wire::{
+    BlobRequest, ClaimProof, MarketInfo, Phase, TaskSummary, TaskView, WorkQuery, WorkVerdict,
+};
 pub use work::{WorkOrder, WorkRecord, WorkResult};

@@ -22,8 +22,6 @@ pub const LAYER_UNITS_MAX: u32 = 65_536;
 pub const PARAMETERS_MAX: u64 = 1_000_000_000;
 /// Gauss–Legendre nodes of the path estimator.
 pub const NODES_MAX: u8 = 8;
-/// Players up to which exact enumeration is allowed in a task.
-pub const EXACT_PLAYERS_MAX: u32 = 12;
 /// Longest phase, window or delay, in milliseconds (30 days).
 pub const PHASE_MS_MAX: u64 = 30 * 24 * 3_600 * 1_000;
 /// Accounts in one task's tree of running totals.

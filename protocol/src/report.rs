@@ -52,7 +52,7 @@ pub struct Valuation {
     pub loss_after_nano: i64,
     /// v(N) = before − after.
     pub total_nano: i64,
-    /// Σ scores of the updates not excluded − v(N): the estimator's own error.
+    /// v(N) − Σ scores of the updates that were not excluded: the estimator's own error.
     pub gap_nano: i64,
     /// A score for every entry, in the order of the entries.
     pub scores: Vec<Scored>,
@@ -118,6 +118,8 @@ pub struct Report {
     pub holdout: Digest,
     /// Drawn from the commits after they closed: nobody could know it before.
     pub seed: Digest,
+    /// Every commit that was taken: sender and commitment, ascending by sender.
+    pub commits: Vec<(Address, Digest)>,
     /// The accepted updates, ascending by sender.
     pub entries: Vec<Entry>,
     /// Who was asked and is not among them, and why.

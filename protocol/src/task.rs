@@ -7,8 +7,8 @@ use crate::bytes::Canonical;
 use crate::fixed::Micro;
 use crate::id::{Address, Digest, Market, TaskId};
 use crate::limits::{
-    COHORT_MAX, EXACT_PLAYERS_MAX, HIDDEN_LAYERS_MAX, LAYER_UNITS_MAX, NAME_BYTES_MAX, NODES_MAX,
-    PARAMETERS_MAX, PHASE_MS_MAX, ROUNDS_MAX,
+    COHORT_MAX, HIDDEN_LAYERS_MAX, LAYER_UNITS_MAX, NAME_BYTES_MAX, NODES_MAX, PARAMETERS_MAX,
+    PHASE_MS_MAX, ROUNDS_MAX,
 };
 use crate::money::Amount;
 use crate::time::Tick;
@@ -195,8 +195,6 @@ pub enum Estimator {
         /// Number of gradients.
         nodes: u8,
     },
-    /// Shapley by enumeration of every coalition; for cohorts up to [`EXACT_PLAYERS_MAX`].
-    Exact,
 }
 
 /// What is paid, and what is put at risk.
@@ -399,21 +397,13 @@ impl TaskSpec {
     }
 
     fn check_estimator(&self) -> Result<(), SpecError> {
-        let asked = self.rounds.asked();
-        match self.estimator {
-            Estimator::Path { nodes } => require(
-                (1..=NODES_MAX).contains(&nodes),
-                "estimator.nodes",
-                nodes,
-                "use 1 to 8 Gauss-Legendre nodes; 3 is the default",
-            ),
-            Estimator::Exact => require(
-                asked <= EXACT_PLAYERS_MAX,
-                "estimator.kind",
-                format!("exact with {asked} participants"),
-                "exact enumeration is for at most 12: use kind = \"path\"",
-            ),
-        }
+        let Estimator::Path { nodes } = self.estimator;
+        require(
+            (1..=NODES_MAX).contains(&nodes),
+            "estimator.nodes",
+            nodes,
+            "use 1 to 8 Gauss-Legendre nodes; 3 is the default",
+        )
     }
 }
 

@@ -1,0 +1,122 @@
+//! Closing a round: from what happened in it to its report. The coordinator's engine and every auditor call this one
+//! function; an honest report is what it returns.
+
+use std::collections::BTreeMap;
+
+use crate::bytes::Canonical;
+use crate::id::{Address, Digest, Round};
+use crate::message::{AbandonReason, Missing, Offer, RoundOutcome};
+use crate::money::{Amount, AmountError};
+use crate::pay::{PayError, Purse, RoundPay, Standing, Work, pay_round, round_pool, totals_tree};
+use crate::report::{Entry, Report};
+use crate::task::TaskSpec;
+use crate::work::WorkResult;
+
+/// Everything that a round came to.
+#[derive(Clone, Copy, Debug)]
+pub struct Closing<'a> {
+    /// The task.
+    pub spec: &'a TaskSpec,
+    /// The round's offer.
+    pub offer: &'a Offer,
+    /// The report of the round before; `None` in round 1.
+    pub before: Option<&'a Report>,
+    /// Every commit that was taken: sender and commitment, ascending by sender.
+    pub commits: &'a [(Address, Digest)],
+    /// The accepted updates, ascending by sender.
+    pub entries: &'a [Entry],
+    /// Who was asked and is not among them.
+    pub missing: &'a [(Address, Missing)],
+    /// What the work gave, or why there is none.
+    pub result: Result<&'a WorkResult, AbandonReason>,
+    /// Verified work to be paid.
+    pub work: &'a [Work],
+}
+
+impl TaskSpec {
+    /// Rows that count for an update: as declared, but only as far as the bond covers them.
+    #[must_use]
+    pub fn rows_counted(&self, declared: u64, bond: Amount) -> u64 {
+        let covered = bond
+            .units()
+            .checked_div(self.budget.bond_per_row.units())
+            .and_then(|rows| u64::try_from(rows).ok())
+            .unwrap_or(u64::MAX);
+        declared.min(covered)
+    }
+
+    /// The most that a round may spend on data, after the round before it.
+    ///
+    /// # Errors
+    /// [`AmountError`] if more was paid than deposited.
+    pub fn pool_of_round(
+        &self,
+        round: Round,
+        before: Option<&Report>,
+    ) -> Result<Amount, AmountError> {
+        let paid = before.map_or(Amount::ZERO, |report| report.data_total);
+        let gone = round.0.saturating_sub(1);
+        Ok(round_pool(self.budget.data.minus(paid)?, self.rounds.count.saturating_sub(gone)))
+    }
+}
+
+/// The seed of everything random in a round's valuation: nobody can know it before the commits close.
+#[must_use]
+pub fn round_seed(offer: Digest, commits: &[(Address, Digest)]) -> Digest {
+    let mut hasher = blake3::Hasher::new_derive_key("florin v1 seed");
+    hasher.update(&offer.0);
+    for (sender, commitment) in commits {
+        hasher.update(&sender.0);
+        hasher.update(&commitment.0);
+    }
+    Digest(*hasher.finalize().as_bytes())
+}
+
+/// Closes a round.
+///
+/// # Errors
+/// [`PayError`] if the figures contradict each other; nothing is settled then.
+pub fn close_round(closing: &Closing<'_>) -> Result<Report, PayError> {
+    let Closing { spec, offer, before, .. } = *closing;
+    let standings: BTreeMap<Address, Standing> =
+        before.map(|report| report.standings.clone()).unwrap_or_default();
+    let data_total = before.map_or(Amount::ZERO, |r| r.data_total);
+    let infrastructure_total = before.map_or(Amount::ZERO, |r| r.infrastructure_total);
+    let pool = spec.pool_of_round(offer.scope.round, before)?;
+    let purse =
+        Purse { pool, infrastructure: spec.budget.infrastructure.minus(infrastructure_total)? };
+    let bonds = closing.entries.iter().map(|entry| (entry.sender, entry.bond)).collect();
+    let (scores, improvement) = match closing.result {
+        Ok(result) => (result.valuation.scores.as_slice(), result.valuation.total_nano),
+        Err(_) => (&[][..], 0),
+    };
+    let paid: RoundPay =
+        pay_round(&spec.budget, purse, &standings, scores, &bonds, improvement, closing.work)?;
+    let root = totals_tree(&paid.standings)?.root();
+    let result = closing.result.ok();
+    let offer_digest = offer.digest();
+    Ok(Report {
+        version: Report::VERSION,
+        scope: offer.scope,
+        previous: offer.previous,
+        offer: offer_digest,
+        outcome: closing.result.err().map_or(RoundOutcome::Settled, RoundOutcome::Abandoned),
+        base_model: offer.base_model,
+        model: result.map_or(offer.base_model, |r| r.model),
+        holdout: spec.holdout.digest,
+        seed: round_seed(offer_digest, closing.commits),
+        commits: closing.commits.to_vec(),
+        entries: closing.entries.to_vec(),
+        missing: closing.missing.to_vec(),
+        valuation: result.map(|r| r.valuation.clone()),
+        metrics: result.map(|r| r.metrics),
+        pool,
+        data_total: data_total.plus(paid.data_spent)?,
+        infrastructure_total: infrastructure_total.plus(paid.infrastructure_spent)?,
+        lines: paid.lines,
+        infrastructure: paid.infrastructure,
+        standings: paid.standings,
+        root,
+        payout: Report::payout_id(offer.scope.task, offer.scope.round),
+    })
+}

@@ -1,0 +1,1 @@
+//! The checkable work of a round.
