@@ -1,2 +1,77 @@
-//! The project commands.
-fn main() {}
+//! The project's own commands: `cargo xtask setup | demo | test | bench NAME | deny`.
+//!
+//! It depends on nothing but the standard library, so that the first command in a fresh clone
+//! starts within seconds. It never builds anything itself: it fetches, calls cargo, and gets out of
+//! the way.
+
+mod bench;
+mod deny;
+mod failure;
+mod market;
+mod process;
+mod python;
+mod setup;
+mod tally;
+mod tools;
+mod torch;
+
+use std::process::ExitCode;
+
+use crate::failure::Failure;
+
+const USAGE: &str = "\
+cargo xtask COMMAND
+
+  setup                    fetch libtorch and the test tools; a second run has nothing to do
+  demo [--seed N] [--ledger local|ethereum] [--rounds N] [--json FILE] ...
+                           set up, build, and run a whole market on this machine
+  test [CARGO TEST ARGUMENTS]
+                           set up, then run every test of the workspace
+  bench NAME [--json FILE] set up, build optimised, and measure: aggregate, train, ledger
+  deny                     check licences, bans, sources and advisories of the dependencies
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match run(&arguments) {
+        Ok(code) => code,
+        Err(failure) => {
+            eprintln!("{failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[String]) -> Result<ExitCode, Failure> {
+    let (command, rest) = match arguments.split_first() {
+        Some((command, rest)) => (command.as_str(), rest),
+        None => ("help", arguments),
+    };
+    match command {
+        "setup" => expect_nothing("setup", rest).and_then(|()| setup::run()),
+        "demo" => market::demo(rest),
+        "test" => market::test(rest),
+        "bench" => bench::run(rest),
+        "deny" => expect_nothing("deny", rest).and_then(|()| deny::run()),
+        "help" | "--help" | "-h" => {
+            print!("{USAGE}");
+            Ok(ExitCode::SUCCESS)
+        }
+        other => Err(Failure::new(
+            "COMMAND_UNKNOWN",
+            format!("there is no command `{other}`"),
+            format!("choose one of these\n\n{USAGE}"),
+        )),
+    }
+}
+
+fn expect_nothing(command: &str, rest: &[String]) -> Result<(), Failure> {
+    match rest.first() {
+        None => Ok(()),
+        Some(argument) => Err(Failure::new(
+            "ARGUMENT_UNKNOWN",
+            format!("`{command}` takes no arguments, and got `{argument}`"),
+            format!("run `cargo xtask {command}`"),
+        )),
+    }
+}

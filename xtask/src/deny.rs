@@ -1,0 +1,110 @@
+//! `cargo xtask deny`: licences, bans, sources and advisories of what we depend on.
+//!
+//! cargo-deny does the work where it is installed. Where it is not, or where the advisory database
+//! cannot be reached, the check is skipped, and one line says so.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use crate::failure::Failure;
+use crate::process;
+
+/// The oldest cargo-deny that reads our lock file and our deny.toml.
+const OLDEST: (u32, u32) = (0, 16);
+
+/// `cargo xtask deny`.
+pub(crate) fn run() -> Result<ExitCode, Failure> {
+    if let Err(reason) = usable()? {
+        println!("deny: skipped: {reason}");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let checks = ["check", "licenses", "bans", "sources"];
+    if !process::run(process::cargo().arg("deny").args(checks))?.success() {
+        return Err(Failure::new(
+            "DENIED",
+            "a dependency breaks the rules of deny.toml",
+            "cargo-deny's message above names it and the way it came in",
+        ));
+    }
+    println!("deny: licences, bans and sources are fine");
+    advisories()
+}
+
+/// Whether a cargo-deny is there and new enough; if not, why.
+fn usable() -> Result<Result<(), String>, Failure> {
+    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| env::home_dir().map(|home| home.join(".cargo")));
+    let in_home = home.is_some_and(|home| home.join("bin/cargo-deny").is_file());
+    if !in_home && !process::is_on_path("cargo-deny") {
+        let reason = "cargo-deny is not installed (`cargo install --locked cargo-deny` does it)";
+        return Ok(Err(reason.to_owned()));
+    }
+    let answer = process::capture(process::cargo().args(["deny", "--version"]))?;
+    let answer = answer.unwrap_or_else(|said| said);
+    match version_of(&answer) {
+        Some(version) if version >= OLDEST => Ok(Ok(())),
+        _ => Ok(Err(format!(
+            "`{}` is too old to read this lock file; {}.{} or later is needed",
+            answer.trim(),
+            OLDEST.0,
+            OLDEST.1
+        ))),
+    }
+}
+
+/// Known vulnerabilities, from the database on the network or from the copy of an earlier run.
+fn advisories() -> Result<ExitCode, Failure> {
+    let mut deny = process::cargo();
+    let fetched = process::capture(deny.args(["deny", "fetch", "db"]))?;
+    let mut check = process::cargo();
+    check.args(["deny", "check"]);
+    if let Err(said) = fetched {
+        if !has_local_database() {
+            println!(
+                "deny: advisories skipped: the database cannot be fetched and no copy is here"
+            );
+            println!("{said}");
+            return Ok(ExitCode::SUCCESS);
+        }
+        println!("deny: the advisory database cannot be fetched; the local copy is used");
+        check.arg("--disable-fetch");
+    }
+    if process::run(check.arg("advisories"))?.success() {
+        println!("deny: no advisories");
+        return Ok(ExitCode::SUCCESS);
+    }
+    Err(Failure::new(
+        "ADVISORY",
+        "a dependency has a known vulnerability, or was yanked",
+        "cargo-deny's message above names it and the version that is fixed",
+    ))
+}
+
+fn has_local_database() -> bool {
+    let listing =
+        |folder: PathBuf| std::fs::read_dir(folder).is_ok_and(|mut all| all.next().is_some());
+    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| env::home_dir().map(|home| home.join(".cargo")));
+    home.is_some_and(|home| listing(home.join("advisory-dbs")) || listing(home.join("advisory-db")))
+}
+
+/// `(0, 18)` of `cargo-deny 0.18.2`.
+fn version_of(answer: &str) -> Option<(u32, u32)> {
+    let number = answer.split_whitespace().last()?;
+    let mut parts = number.split('.').map(str::parse);
+    Some((parts.next()?.ok()?, parts.next()?.ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_cargo_deny_is_told_from_a_new_one() {
+        assert!(version_of("cargo-deny 0.14.2\n").unwrap() < OLDEST);
+        assert!(version_of("cargo-deny 0.18.5\n").unwrap() >= OLDEST);
+        assert!(version_of("cargo-deny 1.0.0\n").unwrap() >= OLDEST);
+        assert_eq!(version_of("error: no such command: `deny`"), None);
+    }
+}

@@ -1,0 +1,58 @@
+//! The two commands of the README: `demo` and `test`.
+
+use std::io::{self, IsTerminal};
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+use crate::failure::Failure;
+use crate::tally::Tally;
+use crate::{process, setup, tools, torch};
+
+/// Sets up, builds, and becomes `florin demo` with the person's own arguments.
+pub(crate) fn demo(arguments: &[String]) -> Result<ExitCode, Failure> {
+    setup::for_building()?;
+    eprintln!("demo: building (a few minutes the first time)");
+    build(&["build", "--package", "florin", "--bin", "florin"])?;
+    let mut florin = Command::new(process::root().join("target/debug/florin"));
+    florin.arg("demo").args(arguments);
+    torch::point_to(&mut florin);
+    Err(process::become_program(&mut florin))
+}
+
+/// Sets up, then runs every test of the workspace and adds them up.
+pub(crate) fn test(arguments: &[String]) -> Result<ExitCode, Failure> {
+    setup::everything()?;
+    let start = Instant::now();
+    let mut cargo = process::cargo();
+    cargo.args(["test", "--workspace", "--no-fail-fast"]);
+    if io::stderr().is_terminal() {
+        cargo.args(["--color", "always"]);
+    }
+    cargo.args(arguments).env("FLORIN_PYTHON_PATH", tools::python_folder());
+    let mut tally = Tally::default();
+    let status = process::tee(&mut cargo, |line| tally.see(line))?;
+
+    for name in tally.failures() {
+        eprintln!("test: FAILED {name}");
+    }
+    eprintln!("test: {tally}, {:.0} s", start.elapsed().as_secs_f64());
+    if status.success() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    if tally.failures().is_empty() {
+        eprintln!("test: cargo failed before the tests could; its message is above");
+    }
+    Ok(ExitCode::FAILURE)
+}
+
+/// Builds with cargo, whose own messages are the explanation when it fails.
+pub(crate) fn build(arguments: &[&str]) -> Result<(), Failure> {
+    if process::run(process::cargo().args(arguments))?.success() {
+        return Ok(());
+    }
+    Err(Failure::new(
+        "BUILD",
+        format!("`cargo {}` failed", arguments.join(" ")),
+        "read cargo's message above. If it is about libtorch, `cargo xtask setup` repairs it",
+    ))
+}

@@ -1,0 +1,137 @@
+//! Other programs, and where this checkout is.
+
+use std::env;
+use std::ffi::OsString;
+use std::io::{self, BufRead, BufReader, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::thread;
+
+use crate::failure::Failure;
+
+/// Lines of another program's complaint that are worth repeating.
+const COMPLAINT_LINES_MAX: usize = 30;
+
+/// The root of the checkout.
+pub(crate) fn root() -> PathBuf {
+    let here = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+    let here = here.filter(|path| path.ends_with("xtask"));
+    let here = here.unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")));
+    here.parent().map_or_else(|| here.clone(), Path::to_path_buf)
+}
+
+/// Where everything fetched lies, except libtorch itself; ignored by git.
+pub(crate) fn tools_folder() -> PathBuf {
+    root().join(".tools")
+}
+
+/// The cargo that runs us, as if it had been called from a shell: variables that it set for us
+/// would make it build things anew.
+pub(crate) fn cargo() -> Command {
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(root()).stdin(Stdio::null());
+    for (name, _) in env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            cargo.env_remove(&name);
+        }
+    }
+    crate::torch::point_to(&mut cargo);
+    cargo
+}
+
+/// Runs a program that speaks to the person itself.
+pub(crate) fn run(command: &mut Command) -> Result<ExitStatus, Failure> {
+    command.status().map_err(|cause| cannot_start(command, &cause))
+}
+
+/// Runs a quiet program; its standard output is returned, or what it complained of.
+pub(crate) fn capture(command: &mut Command) -> Result<Result<String, String>, Failure> {
+    let output =
+        command.stdin(Stdio::null()).output().map_err(|cause| cannot_start(command, &cause))?;
+    if output.status.success() {
+        return Ok(Ok(String::from_utf8_lossy(&output.stdout).into_owned()));
+    }
+    Ok(Err(last_lines(&String::from_utf8_lossy(&output.stderr))))
+}
+
+/// Runs a program whose output the person may watch, and hands back what it complained of on
+/// failure.
+pub(crate) fn watch(command: &mut Command) -> Result<Result<(), String>, Failure> {
+    let progress = if io::stderr().is_terminal() { Stdio::inherit() } else { Stdio::null() };
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(progress)
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|cause| cannot_start(command, &cause))?;
+    let complaints = child.stderr.take().map(|stderr| thread::spawn(move || read_all(stderr)));
+    let status = child.wait().map_err(|cause| cannot_start(command, &cause))?;
+    let said = complaints.and_then(|reader| reader.join().ok()).unwrap_or_default();
+    Ok(if status.success() { Ok(()) } else { Err(last_lines(&said)) })
+}
+
+/// Runs a program and hands every line of its standard output on, having shown it to `see`.
+pub(crate) fn tee(command: &mut Command, mut see: impl FnMut(&str)) -> Result<ExitStatus, Failure> {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|cause| cannot_start(command, &cause))?;
+    if let Some(stdout) = child.stdout.take() {
+        let mut out = io::stdout().lock();
+        for line in BufReader::new(stdout).split(b'\n') {
+            let Ok(line) = line else { break };
+            see(&String::from_utf8_lossy(&line));
+            // A closed pipe on our side is no reason to stop the tests.
+            let _ = out.write_all(&line).and_then(|()| out.write_all(b"\n"));
+        }
+    }
+    child.wait().map_err(|cause| cannot_start(command, &cause))
+}
+
+/// Becomes another program: its exit code is ours, and Ctrl-C reaches it alone.
+pub(crate) fn become_program(command: &mut Command) -> Failure {
+    use std::os::unix::process::CommandExt;
+    let cause = command.exec();
+    cannot_start(command, &cause)
+}
+
+/// Whether a program of this name can be started from PATH.
+pub(crate) fn is_on_path(name: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|folder| folder.join(name).is_file())
+}
+
+/// `folder` in front of what the variable already holds.
+pub(crate) fn prepend_path(variable: &str, folder: &Path) -> OsString {
+    let before = env::var_os(variable).unwrap_or_default();
+    let folders = std::iter::once(folder.to_path_buf())
+        .chain(env::split_paths(&before).filter(|folder| !folder.as_os_str().is_empty()));
+    env::join_paths(folders).unwrap_or_else(|_| folder.as_os_str().to_owned())
+}
+
+fn read_all(stream: impl io::Read) -> String {
+    let lines = BufReader::new(stream).split(b'\n').map_while(Result::ok);
+    let mut said = String::new();
+    for line in lines {
+        said.push_str(&String::from_utf8_lossy(&line));
+        said.push('\n');
+    }
+    said
+}
+
+fn last_lines(said: &str) -> String {
+    let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
+    let first = lines.len().saturating_sub(COMPLAINT_LINES_MAX);
+    lines[first..].iter().map(|line| format!("    {line}")).collect::<Vec<_>>().join("\n")
+}
+
+fn cannot_start(command: &Command, cause: &io::Error) -> Failure {
+    let program = command.get_program().to_string_lossy();
+    Failure::new(
+        "PROGRAM_MISSING",
+        format!("`{program}` could not be run: {cause}"),
+        format!("install it, or put the folder it lies in on PATH, so that `{program}` starts"),
+    )
+}

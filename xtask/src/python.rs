@@ -1,0 +1,121 @@
+//! The machine's Python: the only thing that can fetch and unpack wheels.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::failure::{self, Failure};
+use crate::process;
+
+/// The oldest Python that every pinned package has wheels for.
+const OLDEST: (u32, u32) = (3, 11);
+
+/// A Python that has pip.
+pub(crate) struct Python {
+    program: &'static str,
+    version: (u32, u32),
+}
+
+impl Python {
+    /// Finds `python3` or `python`, new enough and with pip.
+    pub(crate) fn find() -> Result<Self, Failure> {
+        let program = ["python3", "python"].into_iter().find(|name| process::is_on_path(name));
+        let Some(program) = program else {
+            return Err(Failure::new(
+                "PYTHON_MISSING",
+                "there is no python3 on PATH; libtorch and the test tools come as Python packages",
+                "install Python 3.11 or later with pip (on Debian: apt-get install python3-pip)",
+            ));
+        };
+        let ask = "import sys; print(sys.version_info[0], sys.version_info[1])";
+        let answer = process::capture(Command::new(program).args(["-c", ask]))?;
+        let version = answer.as_deref().ok().and_then(version_of);
+        let Some(version) = version.filter(|version| *version >= OLDEST) else {
+            let got = match version {
+                Some((major, minor)) => format!("{program} is {major}.{minor}"),
+                None => format!("{program} does not say its version: {answer:?}"),
+            };
+            return Err(Failure::new(
+                "PYTHON_TOO_OLD",
+                got,
+                format!("put a Python {}.{} or later first on PATH", OLDEST.0, OLDEST.1),
+            ));
+        };
+        let python = Self { program, version };
+        if let Err(said) = process::capture(python.command().args(["-m", "pip", "--version"]))? {
+            return Err(Failure::new(
+                "PIP_MISSING",
+                format!("{program} has no pip:\n{said}"),
+                "install it (on Debian: apt-get install python3-pip; elsewhere: python3 -m ensurepip)",
+            ));
+        }
+        Ok(python)
+    }
+
+    /// `3.11` and the like.
+    pub(crate) fn version(&self) -> String {
+        format!("{}.{}", self.version.0, self.version.1)
+    }
+
+    /// Python itself.
+    pub(crate) fn command(&self) -> Command {
+        Command::new(self.program)
+    }
+
+    /// pip, whatever this person's settings say about where packages go and who is asked.
+    fn pip(&self) -> Command {
+        let mut pip = self.command();
+        pip.args(["-m", "pip"])
+            .env("PIP_DISABLE_PIP_VERSION_CHECK", "1")
+            .env("PIP_NO_INPUT", "1")
+            .env("PIP_REQUIRE_VIRTUALENV", "0")
+            .env("PIP_USER", "0")
+            .env_remove("PIP_TARGET")
+            .env_remove("PIP_PREFIX");
+        pip
+    }
+
+    /// Downloads wheels named with their hashes in `requirements`, without their dependencies.
+    ///
+    /// The wheels are asked for by the platform they run on, not by the one pip runs on: the same
+    /// files whatever Python this machine has.
+    pub(crate) fn download(&self, requirements: &Path, into: &Path) -> Result<(), Failure> {
+        let mut pip = self.pip();
+        pip.args(["download", "--no-deps", "--require-hashes", "--only-binary=:all:"]).args([
+            "--no-cache-dir",
+            "--python-version",
+            "3.12",
+        ]);
+        for platform in ["2_28", "2_25", "2_17"] {
+            pip.arg("--platform").arg(format!("manylinux_{platform}_x86_64"));
+        }
+        pip.args(["--platform", "manylinux2014_x86_64"]);
+        pip.arg("--dest").arg(into).arg("--requirement").arg(requirements);
+        process::watch(&mut pip)?.map_err(|said| failure::of_fetching("fetching libtorch", &said))
+    }
+
+    /// Installs the packages named in `requirements` into a folder of their own.
+    pub(crate) fn install(&self, requirements: &Path, into: &Path) -> Result<(), Failure> {
+        let mut pip = self.pip();
+        pip.args(["install", "--only-binary=:all:", "--no-warn-script-location"]);
+        pip.arg("--target").arg(into).arg("--requirement").arg(requirements);
+        let what = format!("installing {}", requirements.display());
+        process::watch(&mut pip)?.map_err(|said| failure::of_fetching(&what, &said))
+    }
+}
+
+fn version_of(answer: &str) -> Option<(u32, u32)> {
+    let mut parts = answer.split_whitespace().map(str::parse);
+    Some((parts.next()?.ok()?, parts.next()?.ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_two_numbers() {
+        assert_eq!(version_of("3 11\n"), Some((3, 11)));
+        assert_eq!(version_of("3"), None);
+        assert_eq!(version_of("three eleven"), None);
+    }
+}

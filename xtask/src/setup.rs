@@ -1,0 +1,104 @@
+//! Makes a fresh clone ready: libtorch, and the tools that the tests compare us with.
+//!
+//! Everything is fetched into a temporary folder and renamed into place with a stamp inside that
+//! says what it is. A folder without the right stamp is not there: an interrupted setup is repaired
+//! by running it again, and a second run has nothing to do.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use crate::failure::Failure;
+use crate::{process, tools, torch};
+
+/// The file that says what a folder holds.
+const STAMP: &str = "florin-stamp.txt";
+
+/// `cargo xtask setup`.
+pub(crate) fn run() -> Result<ExitCode, Failure> {
+    everything()?;
+    eprintln!("setup: ready");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Fetches whatever is missing for building and testing.
+pub(crate) fn everything() -> Result<(), Failure> {
+    let _lock = lock()?;
+    torch::fetch_if_missing()?;
+    tools::python_if_missing()?;
+    tools::node_if_missing()
+}
+
+/// Fetches whatever is missing for building.
+pub(crate) fn for_building() -> Result<(), Failure> {
+    let _lock = lock()?;
+    torch::fetch_if_missing()
+}
+
+/// One setup at a time in one checkout; the lock goes with the process.
+fn lock() -> Result<File, Failure> {
+    let folder = process::tools_folder();
+    fs::create_dir_all(&folder).map_err(|cause| Failure::file("create", &folder, &cause))?;
+    let path = folder.join("setup.lock");
+    let file = File::create(&path).map_err(|cause| Failure::file("create", &path, &cause))?;
+    if file.try_lock().is_err() {
+        eprintln!("setup: waiting for another setup of this checkout");
+        file.lock().map_err(|cause| Failure::file("lock", &path, &cause))?;
+    }
+    Ok(file)
+}
+
+/// Whether `folder` holds exactly what `stamp` says.
+pub(crate) fn is_in_place(folder: &Path, stamp: &str) -> bool {
+    fs::read_to_string(folder.join(STAMP)).is_ok_and(|found| found == stamp)
+}
+
+/// Says what `folder` holds; the last thing to be written.
+pub(crate) fn write_stamp(folder: &Path, stamp: &str) -> Result<(), Failure> {
+    let path = folder.join(STAMP);
+    fs::write(&path, stamp).map_err(|cause| Failure::file("write", &path, &cause))
+}
+
+/// Fills a temporary folder, stamps it, and puts it in the place of `folder`.
+pub(crate) fn put_in_place(
+    folder: &Path,
+    stamp: &str,
+    fill: impl FnOnce(&Path) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let partial = fresh_folder("partial")?;
+    fill(&partial)?;
+    write_stamp(&partial, stamp)?;
+    remove(folder)?;
+    fs::rename(&partial, folder).map_err(|cause| Failure::file("create", folder, &cause))
+}
+
+/// An empty folder of this name beside the tools, on the same disk as everything that is put in
+/// place.
+pub(crate) fn fresh_folder(name: &str) -> Result<PathBuf, Failure> {
+    let path = process::tools_folder().join(name);
+    remove(&path)?;
+    fs::create_dir_all(&path).map_err(|cause| Failure::file("create", &path, &cause))?;
+    Ok(path)
+}
+
+/// Removes a folder that may not be there.
+pub(crate) fn remove(folder: &Path) -> Result<(), Failure> {
+    if !folder.exists() {
+        return Ok(());
+    }
+    fs::remove_dir_all(folder).map_err(|cause| Failure::file("remove", folder, &cause))
+}
+
+/// Says what is being done, and when it is, how long it took.
+pub(crate) fn step(
+    doing: &str,
+    done: &str,
+    work: impl FnOnce() -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    eprintln!("setup: {doing}");
+    let start = Instant::now();
+    work()?;
+    eprintln!("setup: {done} ({:.0} s)", start.elapsed().as_secs_f64());
+    Ok(())
+}

@@ -1,0 +1,80 @@
+//! What the tests compare us with: other people's implementations in Python and JavaScript, and the
+//! Python environment that the benchmarks' neighbours run in.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::failure::{self, Failure};
+use crate::python::Python;
+use crate::{process, setup};
+
+const PYTHON_PINS: &str = "protocol/vectors/requirements.txt";
+const NODE_FOLDER: &str = "protocol/vectors";
+const BENCH_PINS: &str = "xtask/peers/requirements.txt";
+
+/// Where the vector tests' Python packages lie; a Python finds them through PYTHONPATH.
+pub(crate) fn python_folder() -> PathBuf {
+    process::tools_folder().join("python")
+}
+
+/// Fetches the Python packages of the vector tests.
+pub(crate) fn python_if_missing() -> Result<(), Failure> {
+    let python = Python::find()?;
+    packages_if_missing(&python, PYTHON_PINS, &python_folder(), "the vector tests' Python packages")
+}
+
+/// Fetches the neighbours that benchmarks run beside us, and says where they lie.
+pub(crate) fn bench_if_missing() -> Result<PathBuf, Failure> {
+    let folder = process::tools_folder().join("bench");
+    let python = Python::find()?;
+    packages_if_missing(&python, BENCH_PINS, &folder, "PyTorch and NumPy to compare with (3 GB)")?;
+    Ok(folder)
+}
+
+fn packages_if_missing(
+    python: &Python,
+    pins: &str,
+    folder: &std::path::Path,
+    name: &str,
+) -> Result<(), Failure> {
+    let requirements = process::root().join(pins);
+    let text = std::fs::read_to_string(&requirements)
+        .map_err(|cause| Failure::file("read", &requirements, &cause))?;
+    // Compiled packages fit one minor version of Python only.
+    let stamp = format!("python {}\n{text}", python.version());
+    if setup::is_in_place(folder, &stamp) {
+        return Ok(());
+    }
+    setup::step(&format!("fetching {name}"), "they are in place", || {
+        setup::put_in_place(folder, &stamp, |partial| python.install(&requirements, partial))
+    })
+}
+
+/// Fetches the JavaScript package of the vector tests, exactly as locked.
+pub(crate) fn node_if_missing() -> Result<(), Failure> {
+    let folder = process::root().join(NODE_FOLDER);
+    let lock = folder.join("package-lock.json");
+    let stamp =
+        std::fs::read_to_string(&lock).map_err(|cause| Failure::file("read", &lock, &cause))?;
+    let modules = folder.join("node_modules");
+    if setup::is_in_place(&modules, &stamp) {
+        return Ok(());
+    }
+    for program in ["node", "npm"] {
+        if !process::is_on_path(program) {
+            return Err(Failure::new(
+                "NPM_MISSING",
+                format!(
+                    "there is no {program} on PATH; the Merkle vectors are checked against npm's"
+                ),
+                "install Node.js 18 or later with npm (on Debian: apt-get install npm)",
+            ));
+        }
+    }
+    setup::step("fetching the vector tests' JavaScript package", "it is in place", || {
+        let mut npm = Command::new("npm");
+        npm.current_dir(&folder).args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]);
+        process::watch(&mut npm)?.map_err(|said| failure::of_fetching("npm ci", &said))?;
+        setup::write_stamp(&modules, &stamp)
+    })
+}
