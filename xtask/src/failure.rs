@@ -73,6 +73,8 @@ pub(crate) fn of_fetching(what: &str, said: &str) -> Failure {
                 "ECONNRESET",
                 "ETIMEDOUT",
                 "EAI_AGAIN",
+                // pip has retried in silence: an index that offers no version at all was not read.
+                "(from versions: none)",
             ],
             "the package registry could not be reached. Check the network, and pip's and npm's proxy \
              and index settings, then run it again",
