@@ -1,1 +1,194 @@
+//! The pay rule as a table that can be checked by hand, and its properties.
 
+use proptest::prelude::*;
+
+use super::*;
+use crate::fixed::Micro;
+
+fn fln(text: &str) -> Amount {
+    text.parse().unwrap()
+}
+
+fn who(n: u8) -> Account {
+    Address([n; 20])
+}
+
+/// κ_max = 100 FLN per nat, z = 2, debit at most 5 FLN.
+fn budget() -> Budget {
+    Budget {
+        data: fln("100"),
+        infrastructure: fln("10"),
+        per_nat_max: fln("100"),
+        withheld: Micro(2_000_000),
+        bond_min: fln("5"),
+        bond_per_row: fln("0.1"),
+        debit_max: fln("5"),
+        stake_min: fln("1"),
+        per_unit: fln("0.5"),
+        challenge_ms: 0,
+        unbond_ms: 0,
+    }
+}
+
+const PURSE: Purse = Purse {
+    pool: Amount::from_units(10 * 10u128.pow(18)),
+    infrastructure: Amount::from_units(10u128.pow(18)),
+};
+
+/// Milli-nats, for legible tables.
+fn score(n: u8, value_m: i64, error_m: u64) -> Scored {
+    Scored {
+        account: who(n),
+        score_nano: value_m * 1_000_000,
+        error_nano: error_m * 1_000_000,
+        excluded: value_m < 0 && value_m.unsigned_abs() > 2 * error_m,
+    }
+}
+
+fn bonds() -> BTreeMap<Account, Amount> {
+    (0..10).map(|n| (who(n), fln("5"))).collect()
+}
+
+fn pay(before: &BTreeMap<Account, Standing>, scores: &[Scored], total_m: i64) -> RoundPay {
+    pay_round(&budget(), PURSE, before, scores, &bonds(), total_m * 1_000_000, &[]).unwrap()
+}
+
+#[test]
+fn the_table_by_hand() {
+    // 30 − 2·5 = 20 and 25 − 2·10 = 5 stand out; 9 − 2·5 does not; 0 ± 0 is idle; −50 is beyond 2·10.
+    let scores =
+        [score(1, 30, 5), score(2, 25, 10), score(3, 9, 5), score(4, 0, 0), score(5, -50, 10)];
+    let paid = pay(&BTreeMap::new(), &scores, 64);
+    let rows: Vec<_> = paid
+        .lines
+        .iter()
+        .map(|l| (l.weight / 1_000_000, l.payout.to_string(), l.debit.to_string(), l.reason))
+        .collect();
+    // 25 milli-nats at 100 FLN a nat are 2.5 FLN, below the pool of 10; harm of 50 milli-nats costs 5 FLN.
+    assert_eq!(
+        rows,
+        [
+            (20, "2".to_owned(), "0".to_owned(), Reason::Paid),
+            (5, "0.5".to_owned(), "0".to_owned(), Reason::Paid),
+            (0, "0".to_owned(), "0".to_owned(), Reason::Withheld),
+            (0, "0".to_owned(), "0".to_owned(), Reason::Idle),
+            (0, "0".to_owned(), "5".to_owned(), Reason::Excluded),
+        ]
+    );
+    assert_eq!((paid.data_spent, paid.debited), (fln("2.5"), fln("5")));
+    assert_eq!(paid.standings[&who(5)].scored_nano, 0, "an excluded score is debited, not summed");
+}
+
+#[test]
+fn what_was_withheld_is_released_when_it_stands_out() {
+    let first = pay(&BTreeMap::new(), &[score(1, 9, 5)], 9);
+    assert_eq!(first.data_spent, Amount::ZERO);
+    // Two rounds: 18 − 2·√(25 + 25) = 18 − 14.142… = 3.857… milli-nats.
+    let second = pay(&first.standings, &[score(1, 9, 5)], 9);
+    assert_eq!(second.lines[0].weight, 3_857_864);
+    // Three: 27 − 2·√75 = 9.679… (both root and product rounded up), less what was counted.
+    let third = pay(&second.standings, &[score(1, 9, 5)], 9);
+    assert_eq!(third.lines[0].weight + second.lines[0].weight, 9_679_490);
+}
+
+#[test]
+fn a_round_that_did_not_help_pays_nothing_and_keeps_the_weights() {
+    let first = pay(&BTreeMap::new(), &[score(1, 30, 5)], 0);
+    assert_eq!((first.data_spent, first.lines[0].reason), (Amount::ZERO, Reason::NoImprovement));
+    let second = pay(&first.standings, &[score(1, 0, 1)], 1);
+    assert!(second.lines[0].weight > 19_000_000, "{:?}", second.lines[0]);
+}
+
+#[test]
+fn a_small_pool_lowers_the_price_for_pay_and_debit_alike() {
+    let purse = Purse { pool: fln("1"), ..PURSE };
+    let scores = [score(1, 20, 0), score(2, -40, 0)];
+    let paid = pay_round(&budget(), purse, &BTreeMap::new(), &scores, &bonds(), 1, &[]).unwrap();
+    assert_eq!((paid.lines[0].payout, paid.lines[1].debit), (fln("1"), fln("2")));
+}
+
+#[test]
+fn a_debit_is_never_more_than_the_bond_or_the_limit() {
+    let scores = [score(1, -1_000, 0)];
+    assert_eq!(pay(&BTreeMap::new(), &scores, 0).debited, fln("5"));
+    let poor = BTreeMap::from([(who(1), fln("0.25"))]);
+    let paid = pay_round(&budget(), PURSE, &BTreeMap::new(), &scores, &poor, 0, &[]).unwrap();
+    assert_eq!(paid.debited, fln("0.25"));
+}
+
+#[test]
+fn verified_work_is_paid_by_unit_until_its_pool_is_empty() {
+    let work = [(who(7), Digest([1; 32]), 1), (who(8), Digest([2; 32]), 3)];
+    let paid = pay_round(&budget(), PURSE, &BTreeMap::new(), &[], &bonds(), 0, &work).unwrap();
+    let amounts: Vec<_> = paid.infrastructure.iter().map(|i| i.amount.to_string()).collect();
+    assert_eq!(amounts, ["0.5", "0.5"]);
+    assert_eq!(paid.infrastructure_spent, fln("1"));
+}
+
+#[test]
+fn nobody_is_scored_twice() {
+    let scores = [score(1, 1, 0), score(1, 1, 0)];
+    let error =
+        pay_round(&budget(), PURSE, &BTreeMap::new(), &scores, &bonds(), 1, &[]).unwrap_err();
+    assert_eq!(error, PayError::Twice(who(1)));
+}
+
+#[test]
+fn the_last_round_has_everything_that_is_left() {
+    assert_eq!(round_pool(fln("10"), 4), fln("2.5"));
+    assert_eq!(round_pool(Amount::from_units(7), 3), Amount::from_units(2));
+    assert_eq!(round_pool(fln("10"), 1), fln("10"));
+    assert_eq!(round_pool(fln("10"), 0), fln("10"));
+}
+
+proptest! {
+    #[test]
+    fn money_is_exact_and_only_help_is_paid(
+        rounds in prop::collection::vec(
+            prop::collection::vec((-100i64..100, 0u64..30), 1..8), 1..12),
+    ) {
+        let mut standings = BTreeMap::new();
+        let mut spent = Amount::ZERO;
+        for values in &rounds {
+            let scores: Vec<_> =
+                values.iter().zip(1..).map(|((v, e), n)| score(n, *v, *e)).collect();
+            let total: i64 = scores.iter().filter(|s| !s.excluded).map(|s| s.score_nano).sum();
+            let paid = pay_round(
+                &budget(), PURSE, &standings, &scores, &bonds(), total, &[]).unwrap();
+            let lines = Amount::total(paid.lines.iter().map(|l| l.payout)).unwrap();
+            prop_assert_eq!(lines, paid.data_spent);
+            prop_assert!(paid.data_spent <= PURSE.pool);
+            prop_assert!(total > 0 || paid.data_spent.is_zero());
+            for line in &paid.lines {
+                prop_assert!(line.weight > 0 || line.payout.is_zero());
+                prop_assert!(line.debit <= fln("5"));
+                prop_assert!(line.payout.is_zero() || line.debit.is_zero());
+            }
+            spent = spent.plus(paid.data_spent).unwrap();
+            standings = paid.standings;
+        }
+        let totals = Amount::total(standings.values().map(|s| s.data)).unwrap();
+        prop_assert_eq!(totals, spent);
+        // Nobody was paid for more than its scores came to.
+        for standing in standings.values() {
+            prop_assert!(i128::try_from(standing.counted_nano).unwrap()
+                <= rounds.iter().flatten().map(|(v, _)| i128::from(v.max(&0) * 1_000_000)).sum());
+        }
+    }
+
+    #[test]
+    fn splitting_an_identity_gains_nothing_without_error(
+        value in 1i64..500, part in 0i64..500, pool in 1u128..10_000,
+    ) {
+        let part = part.min(value);
+        let purse = Purse { pool: Amount::from_units(pool * 1_000_000_000_000), ..PURSE };
+        let whole = [score(1, value, 0), score(9, 100, 0)];
+        let split = [score(1, part, 0), score(2, value - part, 0), score(9, 100, 0)];
+        let run = |scores: &[Scored]| {
+            pay_round(&budget(), purse, &BTreeMap::new(), scores, &bonds(), 1, &[]).unwrap()
+        };
+        let one = run(&whole).lines[0].payout.units();
+        let two = run(&split).lines[..2].iter().map(|l| l.payout.units()).sum::<u128>();
+        prop_assert!(two.abs_diff(one) <= 2, "{one} and {two}");
+    }
+}

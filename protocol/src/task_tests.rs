@@ -1,1 +1,149 @@
+//! What a task may not say.
 
+use super::*;
+use crate::id::ChainId;
+
+pub(crate) fn spec() -> TaskSpec {
+    let amount = |text: &str| text.parse::<Amount>().unwrap();
+    let micro = |text: &str| text.parse::<Micro>().unwrap();
+    TaskSpec {
+        version: SPEC_VERSION,
+        market: Market { chain: ChainId(7_700), genesis: Digest([1; 32]) },
+        buyer: Address([2; 20]),
+        coordinator: Address([3; 20]),
+        arbiter: Address([4; 20]),
+        name: "handwritten digits".to_owned(),
+        salt: 5,
+        model: Model::Mlp { inputs: 64, hidden: vec![32], classes: 10 },
+        base_model: Digest([6; 32]),
+        data: DataSchema { width: 64, classes: 10 },
+        holdout: Holdout { digest: Digest([7; 32]), rows: 360 },
+        training: Training {
+            epochs: 2,
+            batch: 16,
+            learning_rate: micro("0.1"),
+            momentum: micro("0.9"),
+            weight_decay: Micro::ZERO,
+            clip_gradient: Micro::ZERO,
+            fedprox: Micro::ZERO,
+        },
+        rounds: RoundRules {
+            count: 10,
+            cohort_min: 3,
+            cohort_target: 8,
+            over_selection: 0,
+            enrol_ms: 1_000,
+            train_ms: 1_000,
+            reveal_ms: 1_000,
+            value_ms: 1_000,
+            delta_norm_max: micro("5"),
+            aggregation: Aggregation::Mean,
+        },
+        estimator: Estimator::Path { nodes: 3 },
+        budget: Budget {
+            data: amount("1000"),
+            infrastructure: amount("100"),
+            per_nat_max: amount("500"),
+            withheld: micro("2"),
+            bond_min: amount("20"),
+            bond_per_row: amount("0.1"),
+            debit_max: amount("10"),
+            stake_min: amount("50"),
+            per_unit: amount("1"),
+            challenge_ms: 500,
+            unbond_ms: 1_000,
+        },
+        expires: Tick(1_000_000),
+    }
+}
+
+/// A rule by hand: what is changed, and the key that the refusal must name.
+type Case = (&'static str, fn(&mut TaskSpec));
+
+const IMPOSSIBLE: &[Case] = &[
+    ("version", |s| s.version = 2),
+    ("name", |s| s.name = " ".to_owned()),
+    ("name", |s| s.name = "x".repeat(NAME_BYTES_MAX + 1)),
+    ("name", |s| s.name = "a\u{1b}[31m".to_owned()),
+    ("model", |s| s.model = Model::Mlp { inputs: 64, hidden: vec![], classes: 10 }),
+    ("model", |s| s.model = Model::Mlp { inputs: 64, hidden: vec![0], classes: 10 }),
+    ("model", |s| s.model = Model::Softmax { inputs: 64, classes: 1 }),
+    ("model", |s| s.model = Model::Mlp { inputs: 65_536, hidden: vec![65_536], classes: 10 }),
+    ("data.width", |s| s.data.width = 63),
+    ("data.classes", |s| s.data.classes = 9),
+    ("holdout.rows", |s| s.holdout.rows = 0),
+    ("holdout.rows", |s| s.holdout.digest = Digest::default()),
+    ("training.epochs", |s| s.training.epochs = 0),
+    ("training.batch", |s| s.training.batch = 0),
+    ("training.learning_rate", |s| s.training.learning_rate = Micro::ZERO),
+    ("training.momentum", |s| s.training.momentum = Micro::ONE),
+    ("training.weight_decay", |s| s.training.weight_decay = Micro(1_000_001)),
+    ("rounds.count", |s| s.rounds.count = 0),
+    ("rounds.cohort_min", |s| s.rounds.cohort_min = 0),
+    ("rounds.cohort_target", |s| s.rounds.cohort_target = 2),
+    ("rounds.over_selection", |s| s.rounds.over_selection = u32::MAX),
+    ("rounds.delta_norm_max", |s| s.rounds.delta_norm_max = Micro::ZERO),
+    ("rounds.train_ms", |s| s.rounds.train_ms = 0),
+    ("rounds.enrol_ms", |s| s.rounds.enrol_ms = u64::MAX),
+    ("rounds.aggregation.trim", |s| {
+        s.rounds.aggregation = Aggregation::TrimmedMean { trim: Micro(500_000) };
+    }),
+    ("rounds.aggregation.byzantine", |s| {
+        s.rounds.aggregation = Aggregation::Krum { byzantine: 1 };
+    }),
+    ("estimator.nodes", |s| s.estimator = Estimator::Path { nodes: 0 }),
+    ("estimator.nodes", |s| s.estimator = Estimator::Path { nodes: 9 }),
+    ("budget.data", |s| s.budget.data = Amount::from_units(9_999_999_999_999_999)),
+    ("budget.per_nat_max", |s| s.budget.per_nat_max = Amount::ZERO),
+    ("budget.withheld", |s| s.budget.withheld = Micro(10_000_001)),
+    ("budget.bond_min", |s| s.budget.bond_min = Amount::from_units(1)),
+    ("budget.bond_per_row", |s| s.budget.bond_per_row = Amount::ZERO),
+    ("budget.unbond_ms", |s| s.budget.unbond_ms = 499),
+];
+
+#[test]
+fn a_possible_task_is_accepted() {
+    spec().check().unwrap();
+}
+
+#[test]
+fn every_impossible_setting_is_refused_by_its_key() {
+    for (key, change) in IMPOSSIBLE {
+        let mut spec = spec();
+        change(&mut spec);
+        let error = spec.check().expect_err(key);
+        assert_eq!(error.key, *key, "{error}");
+        assert!(!error.right.is_empty() && !error.value.is_empty(), "{error:?}");
+    }
+}
+
+#[test]
+fn the_id_is_another_whatever_is_changed() {
+    let id = spec().id();
+    for (key, change) in IMPOSSIBLE {
+        let mut spec = spec();
+        change(&mut spec);
+        assert_ne!(spec.id(), id, "{key}");
+    }
+}
+
+#[test]
+fn parameters_are_counted() {
+    for (model, parameters) in [
+        (Model::Softmax { inputs: 64, classes: 10 }, 650),
+        (Model::Mlp { inputs: 64, hidden: vec![128], classes: 10 }, 9_610),
+        (
+            Model::Cnn {
+                channels: 1,
+                height: 8,
+                width: 8,
+                filters: [4, 8],
+                hidden: 16,
+                classes: 10,
+            },
+            40 + 296 + 528 + 170,
+        ),
+    ] {
+        assert_eq!(model.parameters(), Some(parameters), "{model:?}");
+    }
+}

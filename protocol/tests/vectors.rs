@@ -1,0 +1,413 @@
+//! The golden vectors: our bytes are the committed ones, and programs in other languages, which share no code with us,
+//! come to the same. `FLORIN_BLESS=1` writes them anew after a deliberate change of layout.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use alloy_signer::SignerSync;
+use alloy_signer_local::PrivateKeySigner;
+use florin_protocol::*;
+use serde_json::{Value, json};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("vectors")
+}
+
+struct Wallet(PrivateKeySigner);
+
+impl Signer for Wallet {
+    fn address(&self) -> Address {
+        Address::from(self.0.address())
+    }
+    fn sign_typed(&self, hash: [u8; 32]) -> Result<WalletSignature, SignError> {
+        let signature =
+            self.0.sign_hash_sync(&hash.into()).map_err(|e| SignError(e.to_string()))?;
+        Ok(WalletSignature(signature.as_bytes()))
+    }
+}
+
+fn wallet(n: u8) -> Wallet {
+    Wallet(PrivateKeySigner::from_slice(&[n; 32]).unwrap())
+}
+
+fn node() -> NodeSigner {
+    NodeSigner::from_seed(&[0x42; 32])
+}
+
+fn market() -> Market {
+    Market { chain: ChainId(7_700), genesis: Digest([0xfe; 32]) }
+}
+
+fn fln(text: &str) -> Amount {
+    text.parse().unwrap()
+}
+
+fn micro(text: &str) -> Micro {
+    text.parse().unwrap()
+}
+
+fn spec(model: Model, aggregation: Aggregation) -> TaskSpec {
+    TaskSpec {
+        version: SPEC_VERSION,
+        market: market(),
+        buyer: wallet(1).address(),
+        coordinator: wallet(2).address(),
+        arbiter: wallet(3).address(),
+        name: "Ziffern, handgeschrieben – 手写数字".to_owned(),
+        salt: u64::MAX,
+        data: DataSchema { width: model.inputs().unwrap(), classes: model.classes() },
+        model,
+        base_model: Digest([0x11; 32]),
+        holdout: Holdout { digest: Digest([0x22; 32]), rows: 360 },
+        training: Training {
+            epochs: 3,
+            batch: 16,
+            learning_rate: micro("0.05"),
+            momentum: micro("0.9"),
+            weight_decay: micro("0.0001"),
+            clip_gradient: micro("5"),
+            fedprox: Micro::ZERO,
+        },
+        rounds: RoundRules {
+            count: 10,
+            cohort_min: 5,
+            cohort_target: 8,
+            over_selection: 2,
+            enrol_ms: 60_000,
+            train_ms: 600_000,
+            reveal_ms: 60_000,
+            value_ms: 30_000,
+            delta_norm_max: micro("12.5"),
+            aggregation,
+        },
+        estimator: Estimator::Path { nodes: 3 },
+        budget: Budget {
+            data: fln("1000"),
+            infrastructure: fln("100"),
+            per_nat_max: fln("500"),
+            withheld: micro("2"),
+            bond_min: fln("20"),
+            bond_per_row: fln("0.1"),
+            debit_max: fln("10"),
+            stake_min: fln("50"),
+            per_unit: fln("0.25"),
+            challenge_ms: 3_600_000,
+            unbond_ms: 7_200_000,
+        },
+        expires: Tick(1_800_000_000_000),
+    }
+}
+
+fn message<T: Canonical + serde::Serialize + Clone>(name: &str, body: &T) -> Value {
+    let signed = node().sign(body.clone());
+    json!({
+        "name": name,
+        "kind": T::DOMAIN.strip_prefix("florin v1 ").unwrap(),
+        "value": body,
+        "bytes": hex(&body.to_bytes()),
+        "digest": body.digest(),
+        "node_key": node().key(),
+        "signature": signed.signature,
+    })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn messages() -> Value {
+    let mlp = spec(Model::Mlp { inputs: 64, hidden: vec![64, 32], classes: 10 }, Aggregation::Mean);
+    let cnn = spec(
+        Model::Cnn { channels: 1, height: 8, width: 8, filters: [8, 16], hidden: 32, classes: 10 },
+        Aggregation::TrimmedMean { trim: micro("0.1") },
+    );
+    let softmax =
+        spec(Model::Softmax { inputs: 4, classes: 3 }, Aggregation::Krum { byzantine: 1 });
+    let scope = Scope { market: market(), task: mlp.id(), round: Round(1) };
+    let senders = [wallet(5).address(), wallet(6).address(), wallet(7).address()];
+    let mut cohort = senders;
+    cohort.sort_unstable();
+    let offer = Offer {
+        scope,
+        base_model: mlp.base_model,
+        previous: Digest(mlp.id().0),
+        cohort: cohort.to_vec(),
+        opened: Tick(1_000),
+        commit_by: Tick(601_000),
+        reveal_by: Tick(661_000),
+        pool: fln("100"),
+    };
+    let header = |sender| UpdateHeader {
+        scope,
+        sender,
+        offer: offer.digest(),
+        base_model: mlp.base_model,
+        rows: 150,
+        update: Digest([0x33; 32]),
+        bytes: 38_800,
+        salt: Digest([0x44; 32]),
+        expires: Tick(661_000),
+    };
+    let commit = Commit {
+        scope,
+        sender: cohort[0],
+        offer: offer.digest(),
+        commitment: header(cohort[0]).commitment(),
+    };
+    let receipt =
+        Receipt { scope, sender: cohort[0], update: header(cohort[0]).digest(), at: Tick(602_000) };
+    let (order, record, report) = closed(&mlp, &offer, &cohort, &header);
+    let mut update = message("an update header", &header(cohort[0]));
+    update["commitment"] = json!(header(cohort[0]).commitment());
+    let enrol = Enrol { market: market(), task: mlp.id(), sender: cohort[0], expires: Tick(5_000) };
+    let abandoned = abandoned(&mlp, &report);
+    json!([
+        message("a task for an MLP", &mlp),
+        message("a task for a CNN with trimmed mean", &cnn),
+        message("a task for softmax regression with Krum", &softmax),
+        message("an enrolment", &enrol),
+        message("an offer", &offer),
+        message("a commit", &commit),
+        update,
+        message("a receipt", &receipt),
+        message("a work order", &order),
+        message("a work record", &record),
+        message("a settled round's report", &report),
+        message("an abandoned round's report", &abandoned),
+    ])
+}
+
+fn closed(
+    spec: &TaskSpec,
+    offer: &Offer,
+    cohort: &[Address; 3],
+    header: &dyn Fn(Address) -> UpdateHeader,
+) -> (WorkOrder, WorkRecord, Report) {
+    let entries: Vec<Entry> = cohort[..2]
+        .iter()
+        .map(|sender| Entry {
+            sender: *sender,
+            header: header(*sender).digest(),
+            update: header(*sender).update,
+            rows_declared: 150,
+            rows_counted: spec.rows_counted(150, fln("12.5")),
+            bond: fln("12.5"),
+        })
+        .collect();
+    let score = |i: usize, score_nano, error_nano, excluded| Scored {
+        account: cohort[i],
+        score_nano,
+        error_nano,
+        excluded,
+    };
+    let valuation = Valuation {
+        loss_before_nano: 2_302_585_093,
+        loss_after_nano: 2_202_585_092,
+        total_nano: 100_000_001,
+        gap_nano: 1,
+        scores: vec![
+            score(0, 100_000_000, 1_000_000, false),
+            score(1, -50_000_000, 2_000_000, true),
+        ],
+        units: 9,
+    };
+    let metrics = Metrics {
+        rows: 360,
+        correct_before: 36,
+        correct_after: 200,
+        loss_after_nano: 2_202_585_092,
+    };
+    let order = WorkOrder {
+        scope: offer.scope,
+        base_model: offer.base_model,
+        holdout: spec.holdout.digest,
+        entries: entries.clone(),
+        due: Tick(700_000),
+    };
+    let record = WorkRecord {
+        market: market(),
+        order: order.digest(),
+        provider: wallet(8).address(),
+        result: WorkResult { valuation, metrics, model: Digest([0x55; 32]) },
+    };
+    let commits: Vec<_> =
+        cohort.iter().map(|sender| (*sender, header(*sender).commitment())).collect();
+    let report = close_round(&Closing {
+        spec,
+        offer,
+        before: None,
+        commits: &commits,
+        entries: &entries,
+        missing: &[(cohort[2], Missing::NoReveal)],
+        result: Ok(&record.result),
+        work: &[(record.provider, record.digest(), record.result.valuation.units)],
+    })
+    .unwrap();
+    (order, record, report)
+}
+
+fn abandoned(spec: &TaskSpec, before: &Report) -> Report {
+    let offer = Offer {
+        scope: Scope { round: Round(2), ..before.scope },
+        base_model: before.model,
+        previous: before.digest(),
+        cohort: vec![],
+        opened: Tick(2_000_000),
+        commit_by: Tick(2_600_000),
+        reveal_by: Tick(2_660_000),
+        pool: spec.pool_of_round(Round(2), Some(before)).unwrap(),
+    };
+    close_round(&Closing {
+        spec,
+        offer: &offer,
+        before: Some(before),
+        commits: &[],
+        entries: &[],
+        missing: &[],
+        result: Err(AbandonReason::TooFewUpdates { got: 0, needed: 5 }),
+        work: &[],
+    })
+    .unwrap()
+}
+
+fn registrations() -> Value {
+    let one = |role: Role, expires| {
+        let (wallet, node) = (wallet(1), node());
+        let r = Registration::sign(market(), &wallet, &node, role, Tick(expires)).unwrap();
+        json!({
+            "name": role.as_str(),
+            "market": market(),
+            "wallet": r.wallet,
+            "node_key": r.node_key,
+            "role": role.as_str(),
+            "expires": expires,
+            "hash": hex(&Registration::hash(market(), r.wallet, r.node_key, role, Tick(expires))),
+            "wallet_signature": r.wallet_signature,
+            "node_signature": r.node_signature,
+        })
+    };
+    json!([one(Role::Participant, 1), one(Role::Provider, u64::MAX), one(Role::Coordinator, 0)])
+}
+
+fn closes() -> Value {
+    let task = TaskId([0x66; 32]);
+    let request = CloseRequest::sign(market(), &wallet(1), task).unwrap();
+    json!([{
+        "name": "a buyer ends its task",
+        "market": market(),
+        "wallet": wallet(1).address(),
+        "task": task,
+        "hash": hex(&CloseRequest::hash(market(), task)),
+        "wallet_signature": request.signature,
+    }])
+}
+
+fn payouts() -> Value {
+    let one = |name: &str, pool: u128, weights: &[u128]| {
+        let parts = split_by_weight(Amount::from_units(pool), weights).unwrap();
+        json!({
+            "name": name,
+            "pool": pool.to_string(),
+            "weights": weights.iter().map(u128::to_string).collect::<Vec<_>>(),
+            "parts": parts.iter().map(|p| p.units().to_string()).collect::<Vec<_>>(),
+        })
+    };
+    let steps: Vec<u128> = (1..=101).map(|n| n * n * 7_919).collect();
+    json!([
+        one("three equal weights", 10, &[1, 1, 1]),
+        one("ties go to the earlier", 3, &[5, 5, 5, 5]),
+        one("zero gets nothing", 1_000_000_007, &[0, 1, 0, 2]),
+        one("a hundred and one", 10u128.pow(21) + 13, &steps),
+        one("the largest numbers", u128::MAX, &[u128::MAX / 3, u128::MAX / 3, 7]),
+    ])
+}
+
+fn trees() -> Value {
+    let one = |n: u8| {
+        let totals: Vec<(Address, Amount)> = (0..n)
+            .map(|i| {
+                let units = u128::from(i).pow(3) * 10u128.pow(17) + u128::from(i);
+                (Address([i.wrapping_mul(37); 20]), Amount::from_units(units))
+            })
+            .collect();
+        let tree = merkle::Tree::new(totals.clone());
+        json!({
+            "name": format!("{n} accounts"),
+            "leaves": totals
+                .iter()
+                .map(|(a, t)| json!([a, t.units().to_string()]))
+                .collect::<Vec<_>>(),
+            "root": tree.root(),
+            "proofs": totals.iter().map(|(a, t)| tree.proof(*a, *t).unwrap()).collect::<Vec<_>>(),
+        })
+    };
+    [1, 2, 3, 4, 5, 8, 13, 32, 100].map(one).to_vec().into()
+}
+
+fn vectors() -> BTreeMap<&'static str, Value> {
+    BTreeMap::from([
+        ("messages", messages()),
+        ("registrations", registrations()),
+        ("closes", closes()),
+        ("payouts", payouts()),
+        ("trees", trees()),
+    ])
+}
+
+#[test]
+fn our_bytes_are_the_committed_ones() {
+    for (name, value) in vectors() {
+        let path = folder().join(format!("{name}.json"));
+        let text = serde_json::to_string_pretty(&value).unwrap() + "\n";
+        if std::env::var_os("FLORIN_BLESS").is_some() {
+            std::fs::write(&path, &text).unwrap();
+        }
+        let committed = std::fs::read_to_string(&path).unwrap();
+        assert!(committed == text, "{name}.json differs: was a layout changed on purpose?");
+    }
+}
+
+#[test]
+fn every_committed_message_is_read_back() {
+    for vector in messages().as_array().unwrap() {
+        if vector["kind"] == "report" {
+            let report: Report = serde_json::from_value(vector["value"].clone()).unwrap();
+            assert_eq!(json!(report.digest()), vector["digest"]);
+            assert_eq!(Report::from_bytes(&report.to_bytes()).unwrap(), report);
+            let mut longer = report.to_bytes();
+            longer.push(0);
+            assert!(Report::from_bytes(&longer).is_err(), "trailing bytes must be refused");
+        }
+    }
+}
+
+/// Runs a checker of another language and shows what it printed if it found a difference.
+fn run(mut command: Command) {
+    let shown = format!("{command:?}");
+    let output = command.output().unwrap_or_else(|error| {
+        panic!("{shown}: {error}; `cargo xtask setup` installs what this test needs")
+    });
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && text.contains("agree"),
+        "{shown}\n{text}{}\n`cargo xtask setup` installs what this test needs",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+#[test]
+fn python_comes_to_the_same_bytes_digests_and_signatures() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut command = Command::new("python3");
+    command.env("PYTHONPATH", root.join(".tools/python"));
+    command.arg(folder().join("check.py")).arg(folder());
+    run(command);
+}
+
+#[test]
+fn openzeppelin_comes_to_the_same_trees() {
+    let mut command = Command::new("node");
+    command.arg(folder().join("check.mjs")).arg(folder());
+    run(command);
+}

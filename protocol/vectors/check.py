@@ -1,0 +1,328 @@
+"""Checks the golden vectors with nothing of Florin's: an own borsh encoder, blake3, ed25519 and EIP-712 from pip.
+
+usage: check.py FOLDER        prints one line per vector; exit code 1 if any differs, or if none was read
+"""
+
+import json
+import pathlib
+import sys
+
+from blake3 import blake3
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from eth_account import Account
+from eth_account.messages import encode_typed_data
+
+# --- borsh, by its specification: little-endian integers, u32 lengths, enums by index, fields in order. ---
+
+
+def uint(size):
+    return lambda v: int(v).to_bytes(size, "little")
+
+
+def sint(size):
+    return lambda v: int(v).to_bytes(size, "little", signed=True)
+
+
+u8, u16, u32, u64, u128 = (uint(n) for n in (1, 2, 4, 8, 16))
+i64, i128 = sint(8), sint(16)
+
+
+def boolean(v):
+    return b"\x01" if v else b"\x00"
+
+
+def hexed(size):
+    def encode(v):
+        raw = bytes.fromhex(v.removeprefix("0x"))
+        assert len(raw) == size, (size, v)
+        return raw
+
+    return encode
+
+
+address, digest, signature = hexed(20), hexed(32), hexed(64)
+
+
+def text(v):
+    raw = v.encode()
+    return u32(len(raw)) + raw
+
+
+def many(item):
+    return lambda v: u32(len(v)) + b"".join(item(x) for x in v)
+
+
+def option(item):
+    return lambda v: b"\x00" if v is None else b"\x01" + item(v)
+
+
+def pair(a, b):
+    return lambda v: a(v[0]) + b(v[1])
+
+
+def mapping(key, value):
+    # In ascending order of the encoded keys, which for addresses is their order as bytes.
+    return lambda v: u32(len(v)) + b"".join(
+        key(k) + value(v[k]) for k in sorted(v, key=lambda k: key(k))
+    )
+
+
+def fields(*items):
+    return lambda v: b"".join(encode(v[name]) for name, encode in items)
+
+
+def tagged(tag, *variants):
+    """An enum whose JSON form is an object with its variant's name under `tag`."""
+
+    def encode(v):
+        names = [name for name, _ in variants]
+        index = names.index(v[tag])
+        return u8(index) + variants[index][1](v)
+
+    return encode
+
+
+def named(*variants):
+    """An enum whose JSON form is a name, or an object with one name."""
+
+    def encode(v):
+        name, content = (v, None) if isinstance(v, str) else next(iter(v.items()))
+        index = [n for n, _ in variants].index(name)
+        inner = variants[index][1]
+        return u8(index) + (inner(content) if inner else b"")
+
+    return encode
+
+
+def decimal(places, size):
+    """A decimal number as text, encoded as an integer of its last place."""
+
+    def encode(v):
+        whole, _, part = v.partition(".")
+        return int(whole + part.ljust(places, "0")).to_bytes(size, "little")
+
+    return encode
+
+
+amount, micro = decimal(18, 16), decimal(6, 8)
+
+# --- the messages, as docs/protocol.md lists them ---
+
+market = fields(("chain", u64), ("genesis", digest))
+scope = fields(("market", market), ("task", digest), ("round", u32))
+model = tagged(
+    "kind",
+    ("softmax", fields(("inputs", u32), ("classes", u32))),
+    ("mlp", fields(("inputs", u32), ("hidden", many(u32)), ("classes", u32))),
+    (
+        "cnn",
+        fields(
+            ("channels", u32), ("height", u32), ("width", u32),
+            ("filters", lambda v: u32(v[0]) + u32(v[1])), ("hidden", u32), ("classes", u32),
+        ),
+    ),
+)
+aggregation = tagged(
+    "rule",
+    ("mean", fields()),
+    ("median", fields()),
+    ("trimmed_mean", fields(("trim", micro))),
+    ("krum", fields(("byzantine", u32))),
+    ("clipped_mean", fields()),
+)
+task = fields(
+    ("version", u16), ("market", market), ("buyer", address), ("coordinator", address),
+    ("arbiter", address), ("name", text), ("salt", u64), ("model", model),
+    ("base_model", digest),
+    ("data", fields(("width", u32), ("classes", u32))),
+    ("holdout", fields(("digest", digest), ("rows", u32))),
+    (
+        "training",
+        fields(
+            ("epochs", u32), ("batch", u32), ("learning_rate", micro), ("momentum", micro),
+            ("weight_decay", micro), ("clip_gradient", micro), ("fedprox", micro),
+        ),
+    ),
+    (
+        "rounds",
+        fields(
+            ("count", u32), ("cohort_min", u32), ("cohort_target", u32), ("over_selection", u32),
+            ("enrol_ms", u64), ("train_ms", u64), ("reveal_ms", u64), ("value_ms", u64),
+            ("delta_norm_max", micro), ("aggregation", aggregation),
+        ),
+    ),
+    ("estimator", tagged("kind", ("path", fields(("nodes", u8))))),
+    (
+        "budget",
+        fields(
+            ("data", amount), ("infrastructure", amount), ("per_nat_max", amount),
+            ("withheld", micro), ("bond_min", amount), ("bond_per_row", amount),
+            ("debit_max", amount), ("stake_min", amount), ("per_unit", amount),
+            ("challenge_ms", u64), ("unbond_ms", u64),
+        ),
+    ),
+    ("expires", u64),
+)
+enrol = fields(("market", market), ("task", digest), ("sender", address), ("expires", u64))
+offer = fields(
+    ("scope", scope), ("base_model", digest), ("previous", digest), ("cohort", many(address)),
+    ("opened", u64), ("commit_by", u64), ("reveal_by", u64), ("pool", amount),
+)
+commit = fields(("scope", scope), ("sender", address), ("offer", digest), ("commitment", digest))
+update = fields(
+    ("scope", scope), ("sender", address), ("offer", digest), ("base_model", digest),
+    ("rows", u64), ("update", digest), ("bytes", u64), ("salt", digest), ("expires", u64),
+)
+receipt = fields(("scope", scope), ("sender", address), ("update", digest), ("at", u64))
+entry = fields(
+    ("sender", address), ("header", digest), ("update", digest), ("rows_declared", u64),
+    ("rows_counted", u64), ("bond", amount),
+)
+scored = fields(
+    ("account", address), ("score_nano", i64), ("error_nano", u64), ("excluded", boolean)
+)
+valuation = fields(
+    ("loss_before_nano", i64), ("loss_after_nano", i64), ("total_nano", i64), ("gap_nano", i64),
+    ("scores", many(scored)), ("units", u64),
+)
+metrics = fields(
+    ("rows", u32), ("correct_before", u32), ("correct_after", u32), ("loss_after_nano", i64)
+)
+abandon = named(
+    ("too_few_updates", fields(("got", u32), ("needed", u32))), ("valuation_failed", None)
+)
+reason = named(
+    ("paid", None), ("withheld", None), ("idle", None), ("not_helpful", None),
+    ("no_improvement", None), ("excluded", None),
+)
+line = fields(
+    ("account", address), ("weight", u128), ("payout", amount), ("debit", amount),
+    ("reason", reason),
+)
+infrastructure = fields(
+    ("provider", address), ("record", digest), ("units", u64), ("amount", amount)
+)
+standing = fields(
+    ("scored_nano", i128), ("variance", u128), ("counted_nano", u128), ("data", amount),
+    ("infrastructure", amount), ("debited", amount),
+)
+report = fields(
+    ("version", u16), ("scope", scope), ("previous", digest), ("offer", digest),
+    ("outcome", named(("settled", None), ("abandoned", abandon))),
+    ("base_model", digest), ("model", digest), ("holdout", digest), ("seed", digest),
+    ("commits", many(pair(address, digest))), ("entries", many(entry)),
+    ("missing", many(pair(address, named(("no_commit", None), ("no_reveal", None))))),
+    ("valuation", option(valuation)), ("metrics", option(metrics)), ("pool", amount),
+    ("lines", many(line)), ("infrastructure", many(infrastructure)),
+    ("standings", mapping(address, standing)), ("data_total", amount),
+    ("infrastructure_total", amount), ("root", digest), ("payout", digest),
+)
+work_order = fields(
+    ("scope", scope), ("base_model", digest), ("holdout", digest), ("entries", many(entry)),
+    ("due", u64),
+)
+work_record = fields(
+    ("market", market), ("order", digest), ("provider", address),
+    ("result", fields(("valuation", valuation), ("metrics", metrics), ("model", digest))),
+)
+KINDS = {
+    "task": task, "enrol": enrol, "offer": offer, "commit": commit, "update": update,
+    "receipt": receipt, "report": report, "work order": work_order, "work record": work_record,
+}
+
+
+def derive(context, raw):
+    return blake3(raw, derive_key_context=context).hexdigest()
+
+
+def check_message(v):
+    raw = KINDS[v["kind"]](v["value"])
+    assert raw.hex() == v["bytes"], f"bytes differ:\n  ours   {raw.hex()}\n  theirs {v['bytes']}"
+    assert derive(f"florin v1 {v['kind']}", raw) == v["digest"], "digest differs"
+    if "signature" in v:
+        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(v["node_key"]))
+        key.verify(bytes.fromhex(v["signature"]), bytes.fromhex(v["digest"]))
+        try:
+            key.verify(bytes.fromhex(v["signature"]), bytes(32))
+        except InvalidSignature:
+            pass
+        else:
+            raise AssertionError("the signature verifies for another message")
+    if v["kind"] == "update":
+        value = v["value"]
+        raw = digest(value["update"]) + digest(value["salt"]) + address(value["sender"])
+        assert derive("florin v1 commitment", raw) == v["commitment"], "commitment differs"
+
+
+def typed(v, kind, members, message):
+    domain = {
+        "name": "Florin", "version": "1", "chainId": v["market"]["chain"],
+        "salt": bytes.fromhex(v["market"]["genesis"]),
+    }
+    signable = encode_typed_data(domain, {kind: members}, message)
+    from eth_account.messages import _hash_eip191_message  # the 32 bytes that are signed
+
+    assert _hash_eip191_message(signable).hex() == v["hash"], "EIP-712 hash differs"
+    signer = Account.recover_message(signable, signature=bytes.fromhex(v["wallet_signature"]))
+    assert signer == v["wallet"], f"recovered {signer}"
+
+
+def check_registration(v):
+    members = [
+        {"name": "wallet", "type": "address"}, {"name": "nodeKey", "type": "bytes32"},
+        {"name": "role", "type": "string"}, {"name": "expires", "type": "uint64"},
+    ]
+    message = {
+        "wallet": v["wallet"], "nodeKey": bytes.fromhex(v["node_key"]), "role": v["role"],
+        "expires": v["expires"],
+    }
+    typed(v, "Registration", members, message)
+    key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(v["node_key"]))
+    key.verify(bytes.fromhex(v["node_signature"]), bytes.fromhex(v["hash"]))
+
+
+def check_close(v):
+    typed(
+        v, "CloseTask", [{"name": "task", "type": "bytes32"}], {"task": bytes.fromhex(v["task"])}
+    )
+
+
+def check_payout(v):
+    """Largest remainder, by fractions."""
+    from fractions import Fraction
+
+    pool, weights = int(v["pool"]), [int(w) for w in v["weights"]]
+    exact = [Fraction(pool * w, sum(weights)) for w in weights]
+    parts = [int(e) for e in exact]
+    order = sorted(range(len(parts)), key=lambda i: (-(exact[i] - parts[i]), i))
+    for i in order[: pool - sum(parts)]:
+        parts[i] += 1
+    assert [str(p) for p in parts] == v["parts"], parts
+    assert sum(parts) == pool
+
+
+CHECKS = {
+    "messages": check_message, "registrations": check_registration, "closes": check_close,
+    "payouts": check_payout,
+}
+
+
+def main(folder):
+    done = 0
+    for name, check in CHECKS.items():
+        for vector in json.loads((folder / f"{name}.json").read_text()):
+            label = f"{name}: {vector['name']}"
+            try:
+                check(vector)
+            except (AssertionError, InvalidSignature, KeyError, ValueError) as error:
+                print(f"DIFFERS  {label}\n{type(error).__name__}: {error}")
+                return 1
+            print(f"agrees   {label}")
+            done += 1
+    print(f"{done} vectors agree")
+    return 0 if done else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(pathlib.Path(sys.argv[1])))
