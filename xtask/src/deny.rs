@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::process;
 
 /// The oldest cargo-deny that reads our lock file and our deny.toml.
-const OLDEST: (u32, u32) = (0, 16);
+const OLDEST: (u32, u32) = (0, 18);
 
 /// `cargo xtask deny`.
 pub(crate) fn run() -> Result<ExitCode, Failure> {
@@ -33,9 +33,7 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
 
 /// Whether a cargo-deny is there and new enough; if not, why.
 fn usable() -> Result<Result<(), String>, Failure> {
-    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
-    let home = home.or_else(|| env::home_dir().map(|home| home.join(".cargo")));
-    let in_home = home.is_some_and(|home| home.join("bin/cargo-deny").is_file());
+    let in_home = cargo_home().is_some_and(|home| home.join("bin/cargo-deny").is_file());
     if !in_home && !process::is_on_path("cargo-deny") {
         let reason = "cargo-deny is not installed (`cargo install --locked cargo-deny` does it)";
         return Ok(Err(reason.to_owned()));
@@ -58,7 +56,7 @@ fn advisories() -> Result<ExitCode, Failure> {
     let mut deny = process::cargo();
     let fetched = process::capture(deny.args(["deny", "fetch", "db"]))?;
     let mut check = process::cargo();
-    check.args(["deny", "check"]);
+    check.arg("deny");
     if let Err(said) = fetched {
         if !has_local_database() {
             println!(
@@ -68,9 +66,9 @@ fn advisories() -> Result<ExitCode, Failure> {
             return Ok(ExitCode::SUCCESS);
         }
         println!("deny: the advisory database cannot be fetched; the local copy is used");
-        check.arg("--disable-fetch");
+        check.arg("--offline");
     }
-    if process::run(check.arg("advisories"))?.success() {
+    if process::run(check.args(["check", "advisories"]))?.success() {
         println!("deny: no advisories");
         return Ok(ExitCode::SUCCESS);
     }
@@ -81,12 +79,18 @@ fn advisories() -> Result<ExitCode, Failure> {
     ))
 }
 
+/// Whether an earlier run has left a copy of the database: a folder that holds `crates/`.
 fn has_local_database() -> bool {
-    let listing =
-        |folder: PathBuf| std::fs::read_dir(folder).is_ok_and(|mut all| all.next().is_some());
-    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
-    let home = home.or_else(|| env::home_dir().map(|home| home.join(".cargo")));
-    home.is_some_and(|home| listing(home.join("advisory-dbs")) || listing(home.join("advisory-db")))
+    let Some(home) = cargo_home() else { return false };
+    ["advisory-dbs", "advisory-db"].iter().any(|name| {
+        let folders = std::fs::read_dir(home.join(name)).into_iter().flatten().flatten();
+        folders.map(|entry| entry.path()).any(|path| path.join("crates").is_dir())
+    })
+}
+
+fn cargo_home() -> Option<PathBuf> {
+    let named = env::var_os("CARGO_HOME").map(PathBuf::from);
+    named.or_else(|| env::home_dir().map(|home| home.join(".cargo")))
 }
 
 /// `(0, 18)` of `cargo-deny 0.18.2`.
