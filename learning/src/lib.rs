@@ -1,1 +1,62 @@
 //! Data, models, local training, evaluation and aggregation rules.
+//!
+//! This crate owns what a model is and how it learns. It knows nothing of money, rounds, networks
+//! or signatures, and reads no clock; all randomness comes from a seed that the caller names.
+//!
+//! * [`data`]: labelled rows, from files or from inside the program; [`partition`]: who owns which.
+//! * [`model`], [`params`], [`tensors`]: what a task declares, its parameters, their bytes.
+//! * [`engine`]: the traits [`Trainer`] and [`Evaluator`]; [`reference`] and, with the feature
+//!   `torch`, `torch` are the two engines behind them; [`select`] picks one.
+//! * [`aggregate`]: many updates into one. [`affine`]: a round's models as a function of
+//!   coefficients, which is what valuation asks for.
+//!
+//! ```
+//! use std::ops::ControlFlow;
+//! use florin_learning::data::{DataSource, load};
+//! use florin_learning::{Evaluator, ModelSpec, Reference, Trainer, Training};
+//!
+//! let digits = load(&DataSource::Digits)?;
+//! let model = ModelSpec::Softmax { inputs: 64, classes: 10 };
+//! let how = Training {
+//!     epochs: 3,
+//!     batch: 32,
+//!     learning_rate: 0.1,
+//!     momentum: 0.9,
+//!     weight_decay: 0.0,
+//!     clip_gradient: None,
+//!     fedprox: None,
+//! };
+//! let mut engine = Reference::new();
+//! let start = model.init(1).into_vec();
+//! let learn = digits.slice(0..1500)?;
+//! let trained =
+//!     engine.train(&model, &start, &learn, &how, 7, &mut |_| ControlFlow::Continue(()))?;
+//! let params: Vec<f64> = trained.params.iter().map(|&value| value.into()).collect();
+//! let test = digits.slice(1500..1797)?;
+//! assert!(engine.correct(&model, &params, &test)? > 250);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub mod affine;
+pub mod aggregate;
+pub mod data;
+pub mod engine;
+pub mod model;
+pub mod params;
+pub mod partition;
+pub mod reference;
+mod seed;
+pub mod select;
+pub mod tensors;
+#[cfg(feature = "torch")]
+pub mod torch;
+
+pub use affine::AffineLoss;
+pub use aggregate::{AggregateError, MeanAccumulator, Rule, aggregate, aggregate_on};
+pub use data::{DataSource, Dataset};
+pub use engine::{Engine, Evaluator, Step, Trained, Trainer, Training, mean};
+pub use model::{ModelSpec, TensorSpec};
+pub use params::Params;
+pub use partition::{Part, Partition, partition, split};
+pub use reference::Reference;
+pub use select::{EngineKind, engine};

@@ -1,0 +1,138 @@
+//! The loss of a round's models as a function of how much of each update goes in: the bridge from
+//! learning to what an update is worth.
+
+use crate::data::Dataset;
+use crate::engine::{Engine, EvalError, InputError};
+use crate::model::ModelSpec;
+
+/// The models `base + Σ cᵢ·deltaᵢ`, measured on a holdout. A coalition is a vector of coefficients
+/// that are its members' weights or zero; a path between two coalitions is a line in them.
+pub struct AffineLoss<'a> {
+    model: &'a ModelSpec,
+    base: &'a [f32],
+    deltas: &'a [&'a [f32]],
+    holdout: &'a Dataset,
+    engine: &'a mut dyn Engine,
+}
+
+impl<'a> AffineLoss<'a> {
+    /// Puts a round together. Lengths that differ from the model's are refused here.
+    pub fn new(
+        model: &'a ModelSpec,
+        base: &'a [f32],
+        deltas: &'a [&'a [f32]],
+        holdout: &'a Dataset,
+        engine: &'a mut dyn Engine,
+    ) -> Result<Self, EvalError> {
+        model.check().map_err(InputError::Model)?;
+        let expected = model.parameters();
+        let length = |what: String, got| match got == expected {
+            true => Ok(()),
+            false => Err(InputError::Length { what, expected, got }),
+        };
+        length("the base".into(), base.len())?;
+        for (at, delta) in deltas.iter().enumerate() {
+            length(format!("delta {at}"), delta.len())?;
+        }
+        Ok(Self { model, base, deltas, holdout, engine })
+    }
+
+    /// How many updates there are, and so coefficients.
+    pub fn players(&self) -> usize {
+        self.deltas.len()
+    }
+
+    /// The loss of each row of the holdout under `base + Σ cᵢ·deltaᵢ`, in nats.
+    pub fn losses(&mut self, coefficients: &[f64]) -> Result<Vec<f64>, EvalError> {
+        let params = self.combined(coefficients)?;
+        self.engine.row_losses(self.model, &params, self.holdout)
+    }
+
+    /// How fast each row's loss grows with each coefficient, there: `[player][row]`, in nats.
+    pub fn slopes(&mut self, coefficients: &[f64]) -> Result<Vec<Vec<f64>>, EvalError> {
+        let params = self.combined(coefficients)?;
+        self.engine.row_slopes(self.model, &params, self.deltas, self.holdout)
+    }
+
+    /// How many rows of the holdout the model there gets right.
+    pub fn correct(&mut self, coefficients: &[f64]) -> Result<usize, EvalError> {
+        let params = self.combined(coefficients)?;
+        self.engine.correct(self.model, &params, self.holdout)
+    }
+
+    /// `base + Σ cᵢ·deltaᵢ` in `f64`, added in the order of the updates: the same bits everywhere.
+    /// A coefficient of zero leaves no trace, whatever its update holds.
+    fn combined(&self, coefficients: &[f64]) -> Result<Vec<f64>, EvalError> {
+        let (expected, got) = (self.deltas.len(), coefficients.len());
+        if got != expected {
+            let what = format!("{got} coefficients for {expected} updates");
+            return Err(InputError::Length { what, expected, got }.into());
+        }
+        let mut params: Vec<f64> = self.base.iter().map(|&value| value.into()).collect();
+        for (&coefficient, delta) in coefficients.iter().zip(self.deltas) {
+            if coefficient == 0.0 {
+                continue;
+            }
+            for (param, &step) in params.iter_mut().zip(*delta) {
+                *param += coefficient * f64::from(step);
+            }
+        }
+        Ok(params)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::{DataSource, load};
+    use crate::engine::mean;
+    use crate::reference::Reference;
+
+    #[test]
+    fn losses_and_slopes_belong_to_the_combined_model() {
+        let holdout = load(&DataSource::Digits).unwrap().slice(0..64).unwrap();
+        let model = ModelSpec::Mlp { inputs: 64, hidden: vec![6], classes: 10 };
+        let (base, one, two) = (model.init(1), model.init(2), model.init(3));
+        let deltas = [one.as_slice(), two.as_slice()];
+        let mut engine = Reference::new();
+        let mut affine =
+            AffineLoss::new(&model, base.as_slice(), &deltas, &holdout, &mut engine).unwrap();
+        assert_eq!(affine.players(), 2);
+        let at = affine.losses(&[0.25, 0.5]).unwrap();
+        let slopes = affine.slopes(&[0.25, 0.5]).unwrap();
+        let ahead = affine.losses(&[0.25, 0.5 + 1e-6]).unwrap();
+        for row in 0..64 {
+            let difference = (ahead[row] - at[row]) / 1e-6;
+            assert!((difference - slopes[1][row]).abs() < 1e-3, "row {row}");
+        }
+        assert_ne!(mean(&slopes[0]), mean(&slopes[1]));
+        assert!(affine.correct(&[0.0, 0.0]).unwrap() <= 64);
+        assert!(affine.losses(&[1.0]).is_err());
+
+        let by_hand: Vec<f64> = (0..model.parameters())
+            .map(|i| {
+                let [base, one, two] = [&base, &one, &two].map(|p| f64::from(p.as_slice()[i]));
+                (base + 0.25 * one) + 0.5 * two
+            })
+            .collect();
+        use crate::engine::Evaluator;
+        assert_eq!(at, Reference::new().row_losses(&model, &by_hand, &holdout).unwrap());
+    }
+
+    #[test]
+    fn an_update_outside_the_coalition_leaves_no_trace() {
+        let holdout = load(&DataSource::Digits).unwrap().slice(0..8).unwrap();
+        let model = ModelSpec::Softmax { inputs: 64, classes: 10 };
+        let (base, one) = (model.init(1), model.init(2));
+        let wild = vec![f32::MAX; model.parameters()];
+        let mut engine = Reference::new();
+        let deltas = [one.as_slice(), &wild];
+        let mut both =
+            AffineLoss::new(&model, base.as_slice(), &deltas, &holdout, &mut engine).unwrap();
+        let with = both.losses(&[0.5, 0.0]).unwrap();
+        let deltas = [one.as_slice()];
+        let mut alone =
+            AffineLoss::new(&model, base.as_slice(), &deltas, &holdout, &mut engine).unwrap();
+        assert_eq!(with, alone.losses(&[0.5]).unwrap());
+    }
+}

@@ -1,0 +1,80 @@
+//! Krum (Blanchard, El Mhamdi, Guerraoui, Stainer: Machine Learning with Adversaries, 2017): keep
+//! the updates whose nearest neighbours are nearest.
+
+use super::AggregateError;
+
+/// Coordinates of all updates that are compared before the next ones are fetched.
+const BLOCK: usize = 1024;
+
+/// Which updates to keep, ascending. Each is scored by the summed squared distances to its
+/// `n − hostile − 2` nearest others; the lowest scores are kept, of equal ones the earlier update.
+pub(super) fn keep(
+    deltas: &[&[f32]],
+    hostile: usize,
+    keep: usize,
+    threads: usize,
+) -> Result<Vec<usize>, AggregateError> {
+    let count = deltas.len();
+    let needed = (2 * hostile + 3).max(keep + hostile);
+    if count < needed {
+        return Err(AggregateError::TooFew { needed, got: count });
+    }
+    let distances = distances(deltas, threads);
+    let score = |own: usize| {
+        let mut near: Vec<f64> = (0..count)
+            .filter(|&other| other != own)
+            .map(|other| distances[own.max(other)][own.min(other)])
+            .collect();
+        near.sort_unstable_by(f64::total_cmp);
+        near[..count - hostile - 2].iter().sum::<f64>()
+    };
+    let scores: Vec<f64> = (0..count).map(score).collect();
+    let mut order: Vec<usize> = (0..count).collect();
+    order.sort_by(|&a, &b| scores[a].total_cmp(&scores[b]).then(a.cmp(&b)));
+    order.truncate(keep);
+    order.sort_unstable();
+    Ok(order)
+}
+
+/// Squared distance of every pair, `[later][earlier]`. A pair belongs to one thread and is summed block by block in
+/// order, whoever does it.
+fn distances(deltas: &[&[f32]], threads: usize) -> Vec<Vec<f64>> {
+    let count = deltas.len();
+    let mut table = vec![vec![0.0; count]; count];
+    std::thread::scope(|scope| {
+        // Update i has i pairs with earlier ones; dealt in turn, the threads have alike to do.
+        let mut dealt: Vec<Vec<(usize, &mut Vec<f64>)>> = Vec::new();
+        dealt.resize_with(threads, Vec::new);
+        for (own, row) in table.iter_mut().enumerate() {
+            dealt[own % threads].push((own, row));
+        }
+        for mut rows in dealt {
+            scope.spawn(move || {
+                let length = deltas[0].len();
+                for from in (0..length).step_by(BLOCK) {
+                    let block = from..length.min(from + BLOCK);
+                    for (own, row) in &mut rows {
+                        for (other, sum) in row.iter_mut().enumerate().take(*own) {
+                            *sum +=
+                                gap(&deltas[*own][block.clone()], &deltas[other][block.clone()]);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    table
+}
+
+/// Squared distance of two blocks, over four interleaved lanes.
+fn gap(a: &[f32], b: &[f32]) -> f64 {
+    let mut lanes = [0.0_f64; 4];
+    let (a, b) = (a.chunks(4), b.chunks(4));
+    for (a, b) in a.zip(b) {
+        for ((lane, &a), &b) in lanes.iter_mut().zip(a).zip(b) {
+            let gap = f64::from(a) - f64::from(b);
+            *lane += gap * gap;
+        }
+    }
+    (lanes[0] + lanes[1]) + (lanes[2] + lanes[3])
+}

@@ -1,0 +1,117 @@
+//! The mean by weight: at once over many updates, or one update at a time.
+
+use super::{AggregateError, UPDATES_MAX, fill_on_threads};
+
+/// Coordinates that are summed together: their sums stay in the nearest cache.
+const BLOCK: usize = 2048;
+
+/// `Σ factor·delta / total`, each coordinate summed in `f64` in the order of the updates.
+///
+/// The inputs need no look of their own: a product of a 64-bit factor and an `f32`, and a million
+/// of them added, stay far below the largest `f64`. So a sum is finite exactly if all its terms
+/// are, also where the factor is zero, and only a failure is looked for in the updates.
+pub(super) fn mean(
+    updates: &[(f64, &[f32])],
+    total: f64,
+    threads: usize,
+) -> Result<Vec<f32>, AggregateError> {
+    let length = updates.first().map_or(0, |(_, delta)| delta.len());
+    let mut result = vec![0.0_f32; length];
+    fill_on_threads(&mut result, threads, BLOCK, |start, part| {
+        let mut sums = [0.0_f64; BLOCK];
+        for (at, block) in part.chunks_mut(BLOCK).enumerate() {
+            let from = start + at * BLOCK;
+            let sums = &mut sums[..block.len()];
+            sums.fill(0.0);
+            add_all(sums, updates, from);
+            for (mean, sum) in block.iter_mut().zip(sums) {
+                *mean = (*sum / total) as f32;
+            }
+        }
+    });
+    if result.iter().all(|value| value.is_finite()) {
+        return Ok(result);
+    }
+    Err(not_finite(updates.iter().map(|&(_, delta)| delta)))
+}
+
+fn not_finite<'a>(deltas: impl Iterator<Item = &'a [f32]>) -> AggregateError {
+    let find = |(update, delta): (usize, &[f32])| {
+        let number = delta.iter().position(|value| !value.is_finite())?;
+        Some(AggregateError::NotFinite { update, number })
+    };
+    deltas.enumerate().find_map(find).unwrap_or(AggregateError::NotFinite { update: 0, number: 0 })
+}
+
+/// Adds the updates' coordinates from `from` on to `sums`. Four updates share one pass over the
+/// sums; each sum still takes them one by one, in order.
+fn add_all(sums: &mut [f64], updates: &[(f64, &[f32])], from: usize) {
+    let range = from..from + sums.len();
+    let mut fours = updates.chunks_exact(4);
+    for four in &mut fours {
+        let [(fa, a), (fb, b), (fc, c), (fd, d)] = [four[0], four[1], four[2], four[3]];
+        let (a, b) = (&a[range.clone()], &b[range.clone()]);
+        let (c, d) = (&c[range.clone()], &d[range.clone()]);
+        for ((((sum, &a), &b), &c), &d) in sums.iter_mut().zip(a).zip(b).zip(c).zip(d) {
+            let two = (*sum + fa * f64::from(a)) + fb * f64::from(b);
+            *sum = (two + fc * f64::from(c)) + fd * f64::from(d);
+        }
+    }
+    for &(factor, delta) in fours.remainder() {
+        for (sum, &value) in sums.iter_mut().zip(&delta[range.clone()]) {
+            *sum += factor * f64::from(value);
+        }
+    }
+}
+
+/// The mean by weight of updates that come one after the other: its memory does not grow with
+/// their number. Gives the same bits as [`super::aggregate`] over the same updates in order.
+#[derive(Debug)]
+pub struct MeanAccumulator {
+    sums: Vec<f64>,
+    total: u128,
+    updates: usize,
+}
+
+impl MeanAccumulator {
+    /// Room for updates of `length` numbers.
+    pub fn new(length: usize) -> Self {
+        Self { sums: vec![0.0; length], total: 0, updates: 0 }
+    }
+
+    /// Takes one more update. One that is refused leaves everything as it was.
+    pub fn add(&mut self, weight: u64, delta: &[f32]) -> Result<(), AggregateError> {
+        let (update, expected) = (self.updates, self.sums.len());
+        if update == UPDATES_MAX {
+            return Err(AggregateError::TooMany { updates: update + 1 });
+        }
+        if delta.len() != expected {
+            return Err(AggregateError::LengthsDiffer { update, expected, got: delta.len() });
+        }
+        if let Some(number) = delta.iter().position(|value| !value.is_finite()) {
+            return Err(AggregateError::NotFinite { update, number });
+        }
+        self.updates += 1;
+        self.total += u128::from(weight);
+        let factor = weight as f64;
+        for (sum, &value) in self.sums.iter_mut().zip(delta) {
+            *sum += factor * f64::from(value);
+        }
+        Ok(())
+    }
+
+    /// The mean of what was taken.
+    pub fn finish(self) -> Result<Vec<f32>, AggregateError> {
+        if self.updates == 0 {
+            return Err(AggregateError::Empty);
+        }
+        if self.sums.is_empty() {
+            return Err(AggregateError::NoNumbers);
+        }
+        if self.total == 0 {
+            return Err(AggregateError::ZeroTotalWeight);
+        }
+        let total = self.total as f64;
+        Ok(self.sums.into_iter().map(|sum| (sum / total) as f32).collect())
+    }
+}

@@ -1,0 +1,228 @@
+//! How many updates become one: the rules, over deltas of equal length with integer weights.
+//!
+//! Every rule adds in one fixed order and gives the same bits on any machine and any number of
+//! threads. In every rule an update of weight zero changes nothing: the result is, bit for bit, that
+//! of the others alone. No rule accepts a number that is not finite.
+
+mod krum;
+mod mean;
+mod robust;
+
+use std::thread::available_parallelism;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::params::squares;
+pub use mean::MeanAccumulator;
+
+/// Most updates that one aggregation takes.
+pub const UPDATES_MAX: usize = 1 << 20;
+/// Most threads that one aggregation uses.
+pub const THREADS_MAX: usize = 64;
+
+/// An aggregation rule, as a task declares it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Rule {
+    /// The mean by weight (FedAvg).
+    Mean,
+    /// The median of each coordinate; of an even number, the mean of the middle two.
+    Median,
+    /// The mean of each coordinate without its largest and smallest values.
+    TrimmedMean {
+        /// How many of 1,000 updates are left out at either end, rounded down; below 500.
+        trim_permille: u16,
+    },
+    /// The mean by weight of the `keep` updates that lie nearest to their neighbours (multi-Krum;
+    /// one for Krum as published).
+    Krum {
+        /// How many of the updates may be hostile. There must be at least `2·hostile + 3` updates.
+        hostile: u32,
+        /// How many updates are kept, 1 to all less `hostile`.
+        keep: u32,
+    },
+    /// The mean by weight after every update longer than the median length is shortened to it.
+    NormClippedMean,
+}
+
+/// Why updates were not aggregated.
+#[derive(Debug, Clone, Error, PartialEq, Eq)]
+pub enum AggregateError {
+    /// No updates.
+    #[error("no updates: at least one needed")]
+    Empty,
+    /// Too many.
+    #[error("{updates} updates: must be at most {UPDATES_MAX}")]
+    TooMany {
+        /// How many.
+        updates: usize,
+    },
+    /// Updates without numbers.
+    #[error("the updates hold no numbers: at least one needed")]
+    NoNumbers,
+    /// An update of another length than the first.
+    #[error("update {update} has {got} numbers: must be {expected}")]
+    LengthsDiffer {
+        /// Which update, from 0.
+        update: usize,
+        /// The first's length.
+        expected: usize,
+        /// Its own.
+        got: usize,
+    },
+    /// NaN or infinity.
+    #[error("update {update}, number {number}, is not finite: every number must be")]
+    NotFinite {
+        /// Which update, from 0.
+        update: usize,
+        /// Which of its numbers, from 0.
+        number: usize,
+    },
+    /// Nobody counts.
+    #[error("all weights are zero: at least one must be positive")]
+    ZeroTotalWeight,
+    /// The rule's own number makes no sense.
+    #[error("rule: {key} is {value}: must be {bounds}")]
+    RuleInvalid {
+        /// Which number.
+        key: &'static str,
+        /// What it is.
+        value: u64,
+        /// What would be right.
+        bounds: String,
+    },
+    /// Too few updates for what the rule promises.
+    #[error("{got} updates of positive weight: the rule needs at least {needed}")]
+    TooFew {
+        /// How many it needs.
+        needed: usize,
+        /// How many there are.
+        got: usize,
+    },
+}
+
+impl Rule {
+    /// Holds the rule's own numbers against their bounds, before any update is seen.
+    pub fn check(&self) -> Result<(), AggregateError> {
+        let refuse = |key, value, bounds: &str| {
+            Err(AggregateError::RuleInvalid { key, value, bounds: bounds.to_owned() })
+        };
+        match *self {
+            Self::TrimmedMean { trim_permille } if trim_permille >= 500 => {
+                refuse("trim_permille", trim_permille.into(), "0 to 499")
+            }
+            Self::Krum { keep: 0, .. } => refuse("keep", 0, "at least 1"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Aggregates `(weight, delta)` pairs by `rule` on all cores.
+pub fn aggregate(rule: Rule, updates: &[(u64, &[f32])]) -> Result<Vec<f32>, AggregateError> {
+    let cores = available_parallelism().map_or(1, usize::from);
+    aggregate_on(rule, updates, cores)
+}
+
+/// As [`aggregate`], on `threads` threads (0 counts as 1). Their number changes no bit.
+pub fn aggregate_on(
+    rule: Rule,
+    updates: &[(u64, &[f32])],
+    threads: usize,
+) -> Result<Vec<f32>, AggregateError> {
+    rule.check()?;
+    check(updates)?;
+    let threads = threads.clamp(1, THREADS_MAX);
+    if rule == Rule::Mean {
+        let weighted: Vec<(f64, &[f32])> =
+            updates.iter().map(|&(weight, delta)| (weight as f64, delta)).collect();
+        return mean::mean(&weighted, total_weight(updates), threads);
+    }
+    if let Some(error) = first_not_finite(updates) {
+        return Err(error);
+    }
+    let counted: Vec<(u64, &[f32])> =
+        updates.iter().copied().filter(|&(weight, _)| weight > 0).collect();
+    match rule {
+        Rule::Mean => unreachable!("returned above"),
+        Rule::Median => Ok(robust::median(&deltas(&counted), threads)),
+        Rule::TrimmedMean { trim_permille } => {
+            let trim = counted.len() * usize::from(trim_permille) / 1000;
+            Ok(robust::trimmed_mean(&deltas(&counted), trim, threads))
+        }
+        Rule::Krum { hostile, keep } => {
+            let kept = krum::keep(&deltas(&counted), hostile as usize, keep as usize, threads)?;
+            let kept: Vec<(u64, &[f32])> = kept.into_iter().map(|at| counted[at]).collect();
+            aggregate_on(Rule::Mean, &kept, threads)
+        }
+        Rule::NormClippedMean => mean::mean(&clipped(&counted), total_weight(&counted), threads),
+    }
+}
+
+fn deltas<'a>(updates: &[(u64, &'a [f32])]) -> Vec<&'a [f32]> {
+    updates.iter().map(|&(_, delta)| delta).collect()
+}
+
+fn total_weight(updates: &[(u64, &[f32])]) -> f64 {
+    // 2^20 weights of 64 bits fit; the one conversion rounds the same everywhere.
+    updates.iter().map(|&(weight, _)| u128::from(weight)).sum::<u128>() as f64
+}
+
+/// What can be told without reading a number.
+fn check(updates: &[(u64, &[f32])]) -> Result<(), AggregateError> {
+    let Some((_, first)) = updates.first() else { return Err(AggregateError::Empty) };
+    if updates.len() > UPDATES_MAX {
+        return Err(AggregateError::TooMany { updates: updates.len() });
+    }
+    if first.is_empty() {
+        return Err(AggregateError::NoNumbers);
+    }
+    let expected = first.len();
+    if let Some(update) = updates.iter().position(|(_, delta)| delta.len() != expected) {
+        let got = updates[update].1.len();
+        return Err(AggregateError::LengthsDiffer { update, expected, got });
+    }
+    if updates.iter().all(|&(weight, _)| weight == 0) {
+        return Err(AggregateError::ZeroTotalWeight);
+    }
+    Ok(())
+}
+
+fn first_not_finite(updates: &[(u64, &[f32])]) -> Option<AggregateError> {
+    updates.iter().enumerate().find_map(|(update, (_, delta))| {
+        let number = delta.iter().position(|value| !value.is_finite())?;
+        Some(AggregateError::NotFinite { update, number })
+    })
+}
+
+/// Each weight shrunk by what its update is longer than the median.
+fn clipped<'a>(updates: &[(u64, &'a [f32])]) -> Vec<(f64, &'a [f32])> {
+    let norms: Vec<f64> = updates.iter().map(|(_, delta)| squares(delta).sqrt()).collect();
+    let mut sorted = norms.clone();
+    let median = robust::median_of(&mut sorted);
+    let shrink = |norm: f64| if norm > median { median / norm } else { 1.0 };
+    let weighted = updates.iter().zip(norms);
+    weighted.map(|(&(weight, delta), norm)| (weight as f64 * shrink(norm), delta)).collect()
+}
+
+/// Splits `result` into one piece per thread and fills each with `fill(from, piece)`.
+fn fill_on_threads(
+    result: &mut [f32],
+    threads: usize,
+    granule: usize,
+    fill: impl Fn(usize, &mut [f32]) + Sync,
+) {
+    let piece = result.len().div_ceil(threads).next_multiple_of(granule);
+    if result.len() <= piece {
+        return fill(0, result);
+    }
+    std::thread::scope(|scope| {
+        for (at, part) in result.chunks_mut(piece).enumerate() {
+            let fill = &fill;
+            scope.spawn(move || fill(at * piece, part));
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests;

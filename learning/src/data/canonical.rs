@@ -1,0 +1,175 @@
+//! A data set as bytes that are the same for everybody: how a holdout is committed to and
+//! published, and how a participant's process is handed its shard.
+//!
+//! ```text
+//! offset  bytes  what
+//!      0      8  "FLORINDS"
+//!      8      4  version, 1
+//!     12      4  width, features per row
+//!     16      4  classes
+//!     20      4  zero
+//!     24      8  rows
+//!     32      …  features, f32, row after row
+//!      …      …  labels, u32
+//! ```
+//! All numbers are little-endian. Nothing follows the labels.
+
+use thiserror::Error;
+
+use super::{CLASSES_MAX, Dataset, DatasetError, FEATURES_MAX, ROWS_MAX, WIDTH_MAX};
+
+const MAGIC: &[u8; 8] = b"FLORINDS";
+const VERSION: u32 = 1;
+const HEADER_BYTES: usize = 32;
+
+/// Why bytes are no data set in canonical form.
+#[derive(Debug, Error, PartialEq)]
+pub enum CanonicalError {
+    /// The bytes begin with something else.
+    #[error("the bytes do not begin with \"FLORINDS\": this is no data set of ours")]
+    WrongMagic,
+    /// Written by another version.
+    #[error("the data set has format version {version}: this program reads version {VERSION}")]
+    WrongVersion {
+        /// What was there.
+        version: u32,
+    },
+    /// The four reserved bytes are not zero.
+    #[error("bytes 20 to 23 are {found:#010x}: must be zero")]
+    ReservedNotZero {
+        /// What was there.
+        found: u32,
+    },
+    /// The header declares more than the limits allow.
+    #[error(
+        "the header declares {rows} rows of {width} features in {classes} classes: at most \
+         {ROWS_MAX} rows, {WIDTH_MAX} features per row, {FEATURES_MAX} in all, {CLASSES_MAX} classes"
+    )]
+    TooLarge {
+        /// Declared rows.
+        rows: u64,
+        /// Declared features per row.
+        width: u32,
+        /// Declared classes.
+        classes: u32,
+    },
+    /// Fewer or more bytes than the header declares.
+    #[error("the data set has {got} bytes: its header declares {expected}")]
+    WrongLength {
+        /// Bytes that the header calls for.
+        expected: u64,
+        /// Bytes there are.
+        got: u64,
+    },
+    /// The numbers make no data set.
+    #[error(transparent)]
+    Dataset(#[from] DatasetError),
+}
+
+/// The canonical bytes of a data set: equal data sets have equal bytes.
+pub fn canonical_bytes(data: &Dataset) -> Vec<u8> {
+    let length = HEADER_BYTES + 4 * (data.features.len() + data.labels.len());
+    let mut bytes = Vec::with_capacity(length);
+    bytes.extend_from_slice(MAGIC);
+    bytes.extend_from_slice(&VERSION.to_le_bytes());
+    // Width and classes are far below 2^32 by the data set's own invariants.
+    bytes.extend_from_slice(&(data.width as u32).to_le_bytes());
+    bytes.extend_from_slice(&(data.classes as u32).to_le_bytes());
+    bytes.extend_from_slice(&0_u32.to_le_bytes());
+    bytes.extend_from_slice(&(data.rows() as u64).to_le_bytes());
+    for feature in &data.features {
+        bytes.extend_from_slice(&feature.to_le_bytes());
+    }
+    for label in &data.labels {
+        bytes.extend_from_slice(&label.to_le_bytes());
+    }
+    bytes
+}
+
+/// Reads canonical bytes. Sizes are checked before anything is allocated.
+pub fn from_canonical_bytes(bytes: &[u8]) -> Result<Dataset, CanonicalError> {
+    if !bytes.starts_with(MAGIC) {
+        return Err(CanonicalError::WrongMagic);
+    }
+    if bytes.len() < HEADER_BYTES {
+        let (expected, got) = (HEADER_BYTES as u64, bytes.len() as u64);
+        return Err(CanonicalError::WrongLength { expected, got });
+    }
+    let number = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| bytes[at + i]));
+    let (version, width, classes, reserved) = (number(8), number(12), number(16), number(20));
+    let rows = u64::from(number(24)) | u64::from(number(28)) << 32;
+    if version != VERSION {
+        return Err(CanonicalError::WrongVersion { version });
+    }
+    if reserved != 0 {
+        return Err(CanonicalError::ReservedNotZero { found: reserved });
+    }
+    let features = u128::from(rows) * u128::from(width);
+    if rows > ROWS_MAX as u64
+        || width as usize > WIDTH_MAX
+        || classes as usize > CLASSES_MAX
+        || features > FEATURES_MAX as u128
+    {
+        return Err(CanonicalError::TooLarge { rows, width, classes });
+    }
+    let (rows, features) = (rows as usize, features as usize);
+    let expected = HEADER_BYTES + 4 * (features + rows);
+    if bytes.len() != expected {
+        let (expected, got) = (expected as u64, bytes.len() as u64);
+        return Err(CanonicalError::WrongLength { expected, got });
+    }
+    let word = |chunk: &[u8]| [chunk[0], chunk[1], chunk[2], chunk[3]];
+    let (values, labels) = bytes[HEADER_BYTES..].split_at(4 * features);
+    let values = values.chunks_exact(4).map(|c| f32::from_le_bytes(word(c))).collect();
+    let labels = labels.chunks_exact(4).map(|c| u32::from_le_bytes(word(c))).collect();
+    Ok(Dataset::new(values, labels, width as usize, classes as usize)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn small() -> Dataset {
+        Dataset::new(vec![0.5, -1.0, 0.25, 2.0], vec![1, 0], 2, 3).unwrap()
+    }
+
+    #[test]
+    fn the_bytes_are_the_ones_written_down() {
+        let bytes = canonical_bytes(&small());
+        let expected = [
+            b"FLORINDS".as_slice(),
+            &[1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0],
+            &[0, 0, 0, 0x3f, 0, 0, 0x80, 0xbf, 0, 0, 0x80, 0x3e, 0, 0, 0, 0x40],
+            &[1, 0, 0, 0, 0, 0, 0, 0],
+        ]
+        .concat();
+        assert_eq!(bytes, expected);
+        assert_eq!(from_canonical_bytes(&bytes), Ok(small()));
+    }
+
+    #[test]
+    fn bytes_that_lie_are_refused_before_memory_is_taken() {
+        let good = canonical_bytes(&small());
+        let changed = |at: usize, value: u8| {
+            let mut bytes = good.clone();
+            bytes[at] = value;
+            from_canonical_bytes(&bytes).unwrap_err()
+        };
+        assert_eq!(changed(0, b'X'), CanonicalError::WrongMagic);
+        assert_eq!(changed(8, 2), CanonicalError::WrongVersion { version: 2 });
+        assert_eq!(changed(20, 1), CanonicalError::ReservedNotZero { found: 1 });
+        let huge = CanonicalError::TooLarge { rows: (255 << 56) + 2, width: 2, classes: 3 };
+        assert_eq!(changed(31, 255), huge);
+        assert_eq!(changed(24, 3), CanonicalError::WrongLength { expected: 68, got: 56 });
+        let label = DatasetError::Label { row: 0, label: 9, classes: 3 };
+        assert_eq!(changed(48, 9), CanonicalError::Dataset(label));
+        assert!(matches!(
+            from_canonical_bytes(&good[..good.len() - 1]),
+            Err(CanonicalError::WrongLength { expected: 56, got: 55 })
+        ));
+        assert!(matches!(
+            from_canonical_bytes(&good[..20]),
+            Err(CanonicalError::WrongLength { expected: 32, got: 20 })
+        ));
+    }
+}

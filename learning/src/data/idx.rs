@@ -1,0 +1,76 @@
+//! IDX files, the form of MNIST and Fashion-MNIST: big-endian header, then bytes.
+
+use std::path::Path;
+
+use super::read::read;
+use super::{Dataset, LoadError};
+
+/// Unsigned bytes in three dimensions: images, rows, columns.
+const IMAGES_MAGIC: u32 = 0x0000_0803;
+/// Unsigned bytes in one dimension.
+const LABELS_MAGIC: u32 = 0x0000_0801;
+/// Sets of this form have ten classes; one with more labels has as many as its labels call for.
+const CLASSES_MIN: usize = 10;
+
+/// Images scaled to 0..=1, with their labels.
+pub(super) fn load(images: &Path, labels: &Path) -> Result<Dataset, LoadError> {
+    let pixels = Idx::read(images, IMAGES_MAGIC, 3)?;
+    let marks = Idx::read(labels, LABELS_MAGIC, 1)?;
+    let (count, width) = (pixels.sizes[0], pixels.sizes[1] * pixels.sizes[2]);
+    if count != marks.sizes[0] {
+        return Err(LoadError::IdxCountsDiffer {
+            images: images.to_owned(),
+            images_count: count,
+            labels: labels.to_owned(),
+            labels_count: marks.sizes[0],
+        });
+    }
+    let features = pixels.body().iter().map(|&pixel| f32::from(pixel) / 255.0).collect();
+    let labels_read: Vec<u32> = marks.body().iter().map(|&label| u32::from(label)).collect();
+    let classes = labels_read.iter().map(|&label| label as usize + 1).max().unwrap_or(0);
+    let width = usize::try_from(width).unwrap_or(usize::MAX);
+    Dataset::new(features, labels_read, width, classes.max(CLASSES_MIN))
+        .map_err(|source| LoadError::NotADataset { path: images.to_owned(), source })
+}
+
+struct Idx {
+    bytes: Vec<u8>,
+    header: usize,
+    sizes: Vec<u64>,
+}
+
+impl Idx {
+    /// Reads a file and holds its header against `magic` and its length against its header.
+    fn read(path: &Path, magic: u32, dimensions: usize) -> Result<Self, LoadError> {
+        let bytes = read(path)?;
+        let header = 4 + 4 * dimensions;
+        let wrong_length = |expected: u64| LoadError::IdxLength {
+            path: path.to_owned(),
+            expected,
+            got: bytes.len() as u64,
+        };
+        if bytes.len() < 4 {
+            return Err(wrong_length(header as u64));
+        }
+        let number = |at: usize| u32::from_be_bytes([0, 1, 2, 3].map(|i| bytes[4 * at + i]));
+        if number(0) != magic {
+            let path = path.to_owned();
+            return Err(LoadError::IdxMagic { path, expected: magic, got: number(0) });
+        }
+        if bytes.len() < header {
+            return Err(wrong_length(header as u64));
+        }
+        let sizes: Vec<u64> = (1..=dimensions).map(|at| u64::from(number(at))).collect();
+        // Three 32-bit sizes may not fit 64 bits; what does not fit is no file we could hold.
+        let body = sizes.iter().try_fold(1_u64, |product, &size| product.checked_mul(size));
+        let expected = body.and_then(|body| body.checked_add(header as u64)).unwrap_or(u64::MAX);
+        if bytes.len() as u64 != expected {
+            return Err(wrong_length(expected));
+        }
+        Ok(Self { bytes, header, sizes })
+    }
+
+    fn body(&self) -> &[u8] {
+        &self.bytes[self.header..]
+    }
+}

@@ -1,0 +1,201 @@
+//! Labelled rows: where they come from and what must hold for them.
+
+mod canonical;
+mod cifar;
+mod digits;
+mod idx;
+mod read;
+mod source;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+
+use thiserror::Error;
+
+pub use canonical::{CanonicalError, canonical_bytes, from_canonical_bytes};
+pub use read::FILE_BYTES_MAX;
+pub use source::{DataSource, LoadError, SourceError, load, save};
+
+/// Most rows a data set may have.
+pub const ROWS_MAX: usize = 10_000_000;
+/// Most features one row may have.
+pub const WIDTH_MAX: usize = 1 << 20;
+/// Most features all rows may have together: 1 GiB as `f32`.
+pub const FEATURES_MAX: usize = 1 << 28;
+/// Most classes; labels are below it.
+pub const CLASSES_MAX: usize = 65_536;
+
+/// Rows of finite features, each with a label below `classes`.
+///
+/// The constructor proves it, and nothing changes a data set afterwards.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Dataset {
+    features: Vec<f32>,
+    labels: Vec<u32>,
+    width: usize,
+    classes: usize,
+}
+
+/// Why numbers do not make a data set.
+#[derive(Debug, Error, PartialEq)]
+pub enum DatasetError {
+    /// A row without features, or wider than the limit.
+    #[error("rows have {width} features: must be 1 to {WIDTH_MAX}")]
+    Width {
+        /// Features per row.
+        width: usize,
+    },
+    /// No classes, or more than the limit.
+    #[error("the data set has {classes} classes: must be 1 to {CLASSES_MAX}")]
+    Classes {
+        /// The declared number.
+        classes: usize,
+    },
+    /// More rows or features than the limits.
+    #[error("{rows} rows of {width} features: at most {ROWS_MAX} rows and {FEATURES_MAX} features")]
+    TooLarge {
+        /// Rows.
+        rows: usize,
+        /// Features per row.
+        width: usize,
+    },
+    /// The features do not fill the rows exactly.
+    #[error("{features} features for {rows} rows of {width}: must be {expected}", expected = rows * width)]
+    Shape {
+        /// Features given.
+        features: usize,
+        /// Labels given.
+        rows: usize,
+        /// Features per row.
+        width: usize,
+    },
+    /// A feature is NaN or infinite.
+    #[error("row {row}, feature {feature} is {value}: must be a finite number")]
+    NotFinite {
+        /// Row, counted from 0.
+        row: usize,
+        /// Feature, counted from 0.
+        feature: usize,
+        /// What was there.
+        value: f32,
+    },
+    /// A label that names no class.
+    #[error("row {row} has label {label}: must be below {classes}")]
+    Label {
+        /// Row, counted from 0.
+        row: usize,
+        /// What was there.
+        label: u32,
+        /// The number of classes.
+        classes: usize,
+    },
+    /// A selection names a row that is not there.
+    #[error("row {row} was asked for: there are {rows}")]
+    RowOutOfRange {
+        /// Row, counted from 0.
+        row: usize,
+        /// The number of rows.
+        rows: usize,
+    },
+}
+
+impl Dataset {
+    /// Makes a data set of `labels.len()` rows out of row-major `features`. A data set without
+    /// rows is one: a shard may be empty.
+    pub fn new(
+        features: Vec<f32>,
+        labels: Vec<u32>,
+        width: usize,
+        classes: usize,
+    ) -> Result<Self, DatasetError> {
+        let rows = labels.len();
+        if width == 0 || width > WIDTH_MAX {
+            return Err(DatasetError::Width { width });
+        }
+        if classes == 0 || classes > CLASSES_MAX {
+            return Err(DatasetError::Classes { classes });
+        }
+        if rows > ROWS_MAX || rows * width > FEATURES_MAX {
+            return Err(DatasetError::TooLarge { rows, width });
+        }
+        if features.len() != rows * width {
+            return Err(DatasetError::Shape { features: features.len(), rows, width });
+        }
+        if let Some(at) = features.iter().position(|value| !value.is_finite()) {
+            let (row, feature) = (at / width, at % width);
+            return Err(DatasetError::NotFinite { row, feature, value: features[at] });
+        }
+        if let Some(row) = labels.iter().position(|&label| label as usize >= classes) {
+            return Err(DatasetError::Label { row, label: labels[row], classes });
+        }
+        Ok(Self { features, labels, width, classes })
+    }
+
+    /// All features, row after row.
+    pub fn features(&self) -> &[f32] {
+        &self.features
+    }
+
+    /// The label of each row.
+    pub fn labels(&self) -> &[u32] {
+        &self.labels
+    }
+
+    /// Features per row.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// How many classes the labels are drawn from, also where some do not occur here.
+    pub fn classes(&self) -> usize {
+        self.classes
+    }
+
+    /// How many rows.
+    pub fn rows(&self) -> usize {
+        self.labels.len()
+    }
+
+    /// The features of one row. Panics where there is no such row.
+    pub fn row(&self, row: usize) -> &[f32] {
+        &self.features[row * self.width..(row + 1) * self.width]
+    }
+
+    /// The rows named by `rows`, in that order; a row may be named twice.
+    pub fn subset(&self, rows: &[usize]) -> Result<Self, DatasetError> {
+        if let Some(&row) = rows.iter().find(|&&row| row >= self.rows()) {
+            return Err(DatasetError::RowOutOfRange { row, rows: self.rows() });
+        }
+        if rows.len() > ROWS_MAX || rows.len() * self.width > FEATURES_MAX {
+            return Err(DatasetError::TooLarge { rows: rows.len(), width: self.width });
+        }
+        let mut features = Vec::with_capacity(rows.len() * self.width);
+        for &row in rows {
+            features.extend_from_slice(self.row(row));
+        }
+        let labels = rows.iter().map(|&row| self.labels[row]).collect();
+        Ok(Self { features, labels, ..*self })
+    }
+
+    /// The rows of a range.
+    pub fn slice(&self, rows: Range<usize>) -> Result<Self, DatasetError> {
+        if rows.end > self.rows() || rows.start > rows.end {
+            let row = rows.end.max(rows.start);
+            return Err(DatasetError::RowOutOfRange { row, rows: self.rows() });
+        }
+        let features = self.features[rows.start * self.width..rows.end * self.width].to_vec();
+        let labels = self.labels[rows].to_vec();
+        Ok(Self { features, labels, ..*self })
+    }
+
+    /// How often each class occurs, by class.
+    pub fn class_counts(&self) -> Vec<usize> {
+        let mut counts = vec![0; self.classes];
+        for &label in &self.labels {
+            counts[label as usize] += 1;
+        }
+        counts
+    }
+}

@@ -1,0 +1,43 @@
+//! Files into memory, with a limit, unpacked where they are gzipped.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use flate2::read::GzDecoder;
+
+use super::LoadError;
+
+/// Most bytes a data file may have, unpacked: 2 GiB.
+pub const FILE_BYTES_MAX: u64 = 2 << 30;
+
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+
+/// The whole file; a gzipped one unpacked, whatever its name.
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, LoadError> {
+    let unreadable = |source| LoadError::Unreadable { path: path.to_owned(), source };
+    let mut file = File::open(path).map_err(unreadable)?;
+    let mut start = Vec::new();
+    file.by_ref().take(2).read_to_end(&mut start).map_err(unreadable)?;
+    let whole = std::io::Cursor::new(start.clone()).chain(file);
+    if start != GZIP_MAGIC {
+        return limited(whole, path, unreadable);
+    }
+    limited(GzDecoder::new(whole), path, |source| LoadError::BrokenGzip {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn limited(
+    from: impl Read,
+    path: &Path,
+    failed: impl Fn(std::io::Error) -> LoadError,
+) -> Result<Vec<u8>, LoadError> {
+    let mut bytes = Vec::new();
+    let read = from.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if read as u64 > FILE_BYTES_MAX {
+        return Err(LoadError::FileTooLarge { path: path.to_owned() });
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,407 @@
+//! The models that a task can declare, and the order of their parameters.
+
+use std::fmt;
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::data::{CLASSES_MAX, Dataset, WIDTH_MAX};
+use crate::params::Params;
+use crate::seed::{Purpose, rng, unit};
+
+/// Most parameters of a model.
+pub const PARAMETERS_MAX: usize = 100_000_000;
+/// Most hidden layers of an MLP.
+pub const HIDDEN_LAYERS_MAX: usize = 16;
+/// Most units of a hidden layer.
+pub const HIDDEN_MAX: usize = 65_536;
+/// Most filters of a convolution.
+pub const FILTERS_MAX: usize = 4_096;
+/// Most rows or columns of an image.
+pub const SIDE_MAX: usize = 1_024;
+/// Fewest rows or columns of an image: two poolings leave one pixel of four.
+pub const SIDE_MIN: usize = 4;
+
+/// A model as a task declares it. All end in `classes` logits; the loss is their cross-entropy.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum ModelSpec {
+    /// Softmax regression: one dense layer.
+    Softmax {
+        /// Features per row.
+        inputs: usize,
+        /// Classes.
+        classes: usize,
+    },
+    /// Dense layers with ReLU between them.
+    Mlp {
+        /// Features per row.
+        inputs: usize,
+        /// Units of each hidden layer, first to last; at least one layer.
+        hidden: Vec<usize>,
+        /// Classes.
+        classes: usize,
+    },
+    /// Two 3×3 convolutions that keep the size, each with ReLU and 2×2 max pooling, then one dense
+    /// hidden layer with ReLU, then the logits. A row is channel after channel, line after line.
+    Cnn {
+        /// Colour planes.
+        channels: usize,
+        /// Lines of an image.
+        height: usize,
+        /// Columns of an image.
+        width: usize,
+        /// Filters of the two convolutions.
+        filters: [usize; 2],
+        /// Units of the dense hidden layer.
+        hidden: usize,
+        /// Classes.
+        classes: usize,
+    },
+}
+
+/// Why a declared model is none, or does not fit the data.
+#[derive(Debug, Clone, Error, PartialEq, Eq)]
+pub enum ModelError {
+    /// A size out of bounds.
+    #[error("model: {key} is {value}: must be {min} to {max}")]
+    Size {
+        /// Which size.
+        key: &'static str,
+        /// What was declared.
+        value: usize,
+        /// The least.
+        min: usize,
+        /// The most.
+        max: usize,
+    },
+    /// Too many parameters together.
+    #[error("model: {parameters} parameters: must be at most {PARAMETERS_MAX}")]
+    TooManyParameters {
+        /// How many.
+        parameters: u128,
+    },
+    /// The data has another width than the model.
+    #[error("the data has {width} features per row: the model {model} takes {inputs}")]
+    Width {
+        /// The data's.
+        width: usize,
+        /// The model's.
+        inputs: usize,
+        /// The model in words.
+        model: String,
+    },
+    /// The data has classes that the model does not know.
+    #[error("the data has {data} classes: the model {model} knows {classes}")]
+    Classes {
+        /// The data's.
+        data: usize,
+        /// The model's.
+        classes: usize,
+        /// The model in words.
+        model: String,
+    },
+}
+
+/// Name and shape of one tensor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TensorSpec {
+    /// `layer0.weight`, `layer0.bias`, `layer1.weight`, …
+    pub name: String,
+    /// Outputs first: `[out, in]`, `[out]`, and `[out, in, 3, 3]` for a convolution.
+    pub shape: Vec<usize>,
+}
+
+impl TensorSpec {
+    /// How many numbers it holds.
+    pub fn numbers(&self) -> usize {
+        self.shape.iter().product()
+    }
+}
+
+/// A dense layer by its sizes, for the engines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Dense {
+    pub(crate) inputs: usize,
+    pub(crate) outputs: usize,
+}
+
+impl ModelSpec {
+    /// Holds every size against its limits. A model from outside must pass before anything else
+    /// here is asked of it: the other methods multiply without looking.
+    pub fn check(&self) -> Result<(), ModelError> {
+        let within = |key, value, min, max| match value {
+            value if (min..=max).contains(&value) => Ok(()),
+            value => Err(ModelError::Size { key, value, min, max }),
+        };
+        let classes = match self {
+            Self::Softmax { inputs, classes } => {
+                within("inputs", *inputs, 1, WIDTH_MAX)?;
+                classes
+            }
+            Self::Mlp { inputs, hidden, classes } => {
+                within("inputs", *inputs, 1, WIDTH_MAX)?;
+                within("number of hidden layers", hidden.len(), 1, HIDDEN_LAYERS_MAX)?;
+                for &units in hidden {
+                    within("hidden", units, 1, HIDDEN_MAX)?;
+                }
+                classes
+            }
+            Self::Cnn { channels, height, width, filters, hidden, classes } => {
+                within("height", *height, SIDE_MIN, SIDE_MAX)?;
+                within("width", *width, SIDE_MIN, SIDE_MAX)?;
+                within("channels", *channels, 1, WIDTH_MAX / (height * width))?;
+                within("filters", filters[0], 1, FILTERS_MAX)?;
+                within("filters", filters[1], 1, FILTERS_MAX)?;
+                within("hidden", *hidden, 1, HIDDEN_MAX)?;
+                classes
+            }
+        };
+        within("classes", *classes, 2, CLASSES_MAX)?;
+        let shapes = self.shapes();
+        let tensor = |shape: &Vec<usize>| shape.iter().map(|&side| side as u128).product::<u128>();
+        let parameters = shapes.iter().map(tensor).sum();
+        if parameters > PARAMETERS_MAX as u128 {
+            return Err(ModelError::TooManyParameters { parameters });
+        }
+        Ok(())
+    }
+
+    /// Whether the rows and labels of `data` are ones that this model takes.
+    pub fn check_fits(&self, data: &Dataset) -> Result<(), ModelError> {
+        let (inputs, classes) = (self.inputs(), self.classes());
+        if data.width() != inputs {
+            let (width, model) = (data.width(), self.to_string());
+            return Err(ModelError::Width { width, inputs, model });
+        }
+        if data.classes() > classes {
+            let (data, model) = (data.classes(), self.to_string());
+            return Err(ModelError::Classes { data, classes, model });
+        }
+        Ok(())
+    }
+
+    /// Features per row.
+    pub fn inputs(&self) -> usize {
+        match self {
+            Self::Softmax { inputs, .. } | Self::Mlp { inputs, .. } => *inputs,
+            Self::Cnn { channels, height, width, .. } => channels * height * width,
+        }
+    }
+
+    /// Classes, that is logits.
+    pub fn classes(&self) -> usize {
+        match self {
+            Self::Softmax { classes, .. }
+            | Self::Mlp { classes, .. }
+            | Self::Cnn { classes, .. } => *classes,
+        }
+    }
+
+    /// The dense layers, first to last: all of a softmax or MLP, the tail of a CNN.
+    pub(crate) fn dense(&self) -> Vec<Dense> {
+        let (inputs, hidden, classes) = match self {
+            Self::Softmax { inputs, classes } => (*inputs, &[][..], *classes),
+            Self::Mlp { inputs, hidden, classes } => (*inputs, hidden.as_slice(), *classes),
+            Self::Cnn { height, width, filters, hidden, classes, .. } => {
+                let inputs = filters[1] * (height / 2 / 2) * (width / 2 / 2);
+                (inputs, std::slice::from_ref(hidden), *classes)
+            }
+        };
+        let mut layers = Vec::with_capacity(hidden.len() + 1);
+        let mut from = inputs;
+        for &outputs in hidden.iter().chain([&classes]) {
+            layers.push(Dense { inputs: from, outputs });
+            from = outputs;
+        }
+        layers
+    }
+
+    /// Shapes of all tensors in order: of each layer the weight, then the bias.
+    fn shapes(&self) -> Vec<Vec<usize>> {
+        let mut shapes = Vec::new();
+        if let Self::Cnn { channels, filters, .. } = self {
+            shapes.extend([vec![filters[0], *channels, 3, 3], vec![filters[0]]]);
+            shapes.extend([vec![filters[1], filters[0], 3, 3], vec![filters[1]]]);
+        }
+        for Dense { inputs, outputs } in self.dense() {
+            shapes.extend([vec![outputs, inputs], vec![outputs]]);
+        }
+        shapes
+    }
+
+    /// All tensors in the order in which their numbers stand in [`Params`] and in files.
+    pub fn tensors(&self) -> Vec<TensorSpec> {
+        let named = |(at, shape)| {
+            let part = if at % 2 == 0 { "weight" } else { "bias" };
+            TensorSpec { name: format!("layer{}.{part}", at / 2), shape }
+        };
+        self.shapes().into_iter().enumerate().map(named).collect()
+    }
+
+    /// Where each tensor's numbers stand among all parameters.
+    pub(crate) fn ranges(&self) -> Vec<Range<usize>> {
+        let mut from = 0;
+        let range = |shape: Vec<usize>| {
+            let range = from..from + shape.iter().product::<usize>();
+            from = range.end;
+            range
+        };
+        self.shapes().into_iter().map(range).collect()
+    }
+
+    /// How many parameters.
+    pub fn parameters(&self) -> usize {
+        self.ranges().last().map_or(0, |range| range.end)
+    }
+
+    /// Parameters to start from: weights uniform within ±√(6 / inputs of the unit) (He), biases
+    /// zero. The same seed gives the same bits everywhere.
+    pub fn init(&self, seed: u64) -> Params {
+        let mut rng = rng(seed, Purpose::Init, 0);
+        let mut values = Vec::with_capacity(self.parameters());
+        for shape in self.shapes() {
+            let numbers: usize = shape.iter().product();
+            if shape.len() == 1 {
+                values.resize(values.len() + numbers, 0.0);
+                continue;
+            }
+            let inputs = (numbers / shape[0]) as f64;
+            let bound = (6.0 / inputs).sqrt();
+            values.extend((0..numbers).map(|_| ((2.0 * unit(&mut rng) - 1.0) * bound) as f32));
+        }
+        Params::from_flat(values)
+    }
+}
+
+impl fmt::Display for ModelSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Softmax { inputs, classes } => write!(f, "softmax {inputs}-{classes}"),
+            Self::Mlp { inputs, hidden, classes } => {
+                write!(f, "mlp {inputs}-")?;
+                hidden.iter().try_for_each(|units| write!(f, "{units}-"))?;
+                write!(f, "{classes}")
+            }
+            Self::Cnn { channels, height, width, filters: [a, b], hidden, classes } => {
+                write!(f, "cnn {channels}x{height}x{width}-{a}-{b}-{hidden}-{classes}")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cnn() -> ModelSpec {
+        let filters = [2, 3];
+        ModelSpec::Cnn { channels: 1, height: 9, width: 8, filters, hidden: 5, classes: 4 }
+    }
+
+    #[test]
+    fn tensors_stand_in_their_order() {
+        let mlp = ModelSpec::Mlp { inputs: 4, hidden: vec![3, 2], classes: 5 };
+        let listed: Vec<String> = mlp
+            .tensors()
+            .iter()
+            .map(|tensor| format!("{} {:?}", tensor.name, tensor.shape))
+            .collect();
+        let expected = [
+            "layer0.weight [3, 4]",
+            "layer0.bias [3]",
+            "layer1.weight [2, 3]",
+            "layer1.bias [2]",
+            "layer2.weight [5, 2]",
+            "layer2.bias [5]",
+        ];
+        assert_eq!(listed, expected);
+        assert_eq!(mlp.parameters(), 12 + 3 + 6 + 2 + 10 + 5);
+        // 9×8 pools to 4×4 and then to 2×2.
+        assert_eq!(cnn().tensors()[4].shape, [5, 3 * 2 * 2]);
+        assert_eq!(cnn().parameters(), 18 + 2 + 54 + 3 + 60 + 5 + 20 + 4);
+    }
+
+    #[test]
+    fn sizes_out_of_bounds_are_refused_with_key_value_and_bounds() {
+        let table = [
+            (ModelSpec::Softmax { inputs: 0, classes: 2 }, "inputs is 0: must be 1 to"),
+            (ModelSpec::Softmax { inputs: 1, classes: 1 }, "classes is 1: must be 2 to 65536"),
+            (
+                ModelSpec::Mlp { inputs: 1, hidden: vec![], classes: 2 },
+                "number of hidden layers is 0: must be 1 to 16",
+            ),
+            (ModelSpec::Mlp { inputs: 1, hidden: vec![0], classes: 2 }, "hidden is 0"),
+            (
+                ModelSpec::Mlp { inputs: 1 << 20, hidden: vec![1000], classes: 2 },
+                "parameters: must be at most 100000000",
+            ),
+            (
+                ModelSpec::Cnn {
+                    channels: 1,
+                    height: 3,
+                    width: 8,
+                    filters: [1, 1],
+                    hidden: 1,
+                    classes: 2,
+                },
+                "height is 3: must be 4 to 1024",
+            ),
+            (
+                ModelSpec::Cnn {
+                    channels: usize::MAX,
+                    height: 8,
+                    width: 8,
+                    filters: [1, 1],
+                    hidden: 1,
+                    classes: 2,
+                },
+                "channels is",
+            ),
+        ];
+        for (model, message) in table {
+            let error = model.check().unwrap_err().to_string();
+            assert!(error.contains(message), "{model}: {error}");
+        }
+        assert_eq!(cnn().check(), Ok(()));
+    }
+
+    #[test]
+    fn data_that_does_not_fit_is_refused() {
+        let model = ModelSpec::Softmax { inputs: 2, classes: 3 };
+        let narrow = Dataset::new(vec![1.0], vec![0], 1, 3).unwrap();
+        let error = model.check_fits(&narrow).unwrap_err().to_string();
+        assert_eq!(error, "the data has 1 features per row: the model softmax 2-3 takes 2");
+        let many = Dataset::new(vec![1.0, 2.0], vec![3], 2, 4).unwrap();
+        let error = model.check_fits(&many).unwrap_err().to_string();
+        assert_eq!(error, "the data has 4 classes: the model softmax 2-3 knows 3");
+    }
+
+    #[test]
+    fn a_start_repeats_from_its_seed_and_keeps_its_bounds() {
+        let model = cnn();
+        let start = model.init(9);
+        assert_eq!(start, model.init(9));
+        assert_ne!(start, model.init(10));
+        for (tensor, range) in model.tensors().iter().zip(model.ranges()) {
+            let bound = match tensor.shape.as_slice() {
+                [_] => 0.0,
+                shape => (6.0 / shape[1..].iter().product::<usize>() as f32).sqrt(),
+            };
+            let numbers = &start.as_slice()[range];
+            assert!(numbers.iter().all(|value| value.abs() <= bound), "{}", tensor.name);
+            assert!(bound == 0.0 || numbers.iter().any(|value| value.abs() > bound / 2.0));
+        }
+    }
+
+    #[test]
+    fn unknown_keys_are_refused() {
+        let text = r#"{"kind":"mlp","inputs":4,"hidden":[8],"classes":3}"#;
+        let model: ModelSpec = serde_json::from_str(text).unwrap();
+        assert_eq!(model.to_string(), "mlp 4-8-3");
+        assert_eq!(serde_json::to_string(&model).unwrap(), text);
+        let wrong = text.replace("hidden", "layers");
+        assert!(serde_json::from_str::<ModelSpec>(&wrong).is_err());
+    }
+}

@@ -1,0 +1,222 @@
+//! The reference against numbers worked out by hand, and against differences.
+
+use super::*;
+use crate::data::{DataSource, load};
+use crate::engine::InputError;
+
+fn go(_: Step) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+fn plain(epochs: u32, batch: u32, learning_rate: f64) -> Training {
+    Training {
+        epochs,
+        batch,
+        learning_rate,
+        momentum: 0.0,
+        weight_decay: 0.0,
+        clip_gradient: None,
+        fedprox: None,
+    }
+}
+
+/// One feature, two classes: logits are `w·x + b`.
+fn tiny() -> (ModelSpec, Dataset) {
+    let model = ModelSpec::Softmax { inputs: 1, classes: 2 };
+    (model, Dataset::new(vec![2.0, 1.0], vec![0, 1], 1, 2).unwrap())
+}
+
+#[test]
+fn two_rows_of_softmax_come_out_as_by_hand() {
+    let (model, data) = tiny();
+    let mut engine = Reference::new();
+    // All zero: every class is as likely, the loss is ln 2, and the pulls are ±½.
+    let zero = [0.0; 4];
+    let losses = engine.row_losses(&model, &zero, &data).unwrap();
+    assert_eq!(losses, [2.0_f64.ln(); 2]);
+    let (loss, gradient) = engine.gradient(&model, &zero, &data).unwrap();
+    assert_eq!(loss, 2.0_f64.ln());
+    // Row 0 (x = 2, label 0) pulls (−½, ½), row 1 (x = 1, label 1) pulls (½, −½); halved by the mean.
+    assert_eq!(gradient, [-0.25, 0.25, 0.0, 0.0]);
+    // Along the weight of class 0: row 0 gives −½·2, row 1 gives ½·1.
+    let slopes = engine.row_slopes(&model, &zero, &[&[1.0, 0.0, 0.0, 0.0]], &data).unwrap();
+    assert_eq!(slopes, [[-1.0, 0.5]]);
+    // Of equal logits the first counts: row 0 is right, row 1 is not.
+    assert_eq!(engine.correct(&model, &zero, &data).unwrap(), 1);
+    // Logits (3x, 0): row 0 loses ln(1 + e⁻⁶), row 1 loses 3 + ln(1 + e⁻³).
+    let losses = engine.row_losses(&model, &[3.0, 0.0, 0.0, 0.0], &data).unwrap();
+    assert!((losses[0] - (-6.0_f64).exp().ln_1p()).abs() < 1e-15);
+    assert!((losses[1] - 3.0 - (-3.0_f64).exp().ln_1p()).abs() < 1e-15);
+    // Far logits neither overflow nor lose their digits.
+    let losses = engine.row_losses(&model, &[1e6, 0.0, 0.0, 0.0], &data).unwrap();
+    assert_eq!(losses, [0.0, 1e6]);
+}
+
+#[test]
+fn one_step_and_each_of_its_parts_come_out_as_by_hand() {
+    let (model, data) = tiny();
+    let train = |how: &Training, start: [f32; 4]| {
+        Reference::new().train(&model, &start, &data, how, 0, &mut go).unwrap()
+    };
+    let step = train(&plain(1, 2, 0.5), [0.0; 4]);
+    assert_eq!(step.params, [0.125, -0.125, 0.0, 0.0]);
+    assert_eq!((step.steps, step.mean_loss), (1, f64::from(2.0_f32).ln()));
+    // ‖g‖ = 0.25·√2; clipped to half of that the step is half as long.
+    let clipped = Training { clip_gradient: Some(0.125 * 2.0_f64.sqrt()), ..plain(1, 2, 0.5) };
+    let clipped = train(&clipped, [0.0; 4]);
+    assert!((clipped.params[0] - 0.0625).abs() < 1e-8 && clipped.params[2] == 0.0);
+    // Weight decay pulls the biases, equal and without gradient, from 1 to 1 − 0.5·0.1.
+    let decayed = Training { weight_decay: 0.1, ..plain(1, 2, 0.5) };
+    let decayed = train(&decayed, [0.0, 0.0, 1.0, 1.0]);
+    assert!((decayed.params[2] - 0.95).abs() < 1e-7 && (decayed.params[0] - 0.125).abs() < 1e-7);
+}
+
+#[test]
+fn momentum_and_fedprox_change_the_second_step_only() {
+    let (model, data) = tiny();
+    let train = |how: &Training| {
+        Reference::new().train(&model, &[0.0; 4], &data, how, 0, &mut go).unwrap().params
+    };
+    let one = train(&plain(1, 2, 0.5));
+    let two = train(&plain(2, 2, 0.5));
+    assert_eq!(train(&Training { momentum: 0.5, fedprox: Some(0.5), ..plain(1, 2, 0.5) }), one);
+    // Two steps of momentum m: the second adds m times the first.
+    let heavy = train(&Training { momentum: 0.5, ..plain(2, 2, 0.5) });
+    // FedProx μ: the second step's gradient grows by μ·(w − w₀), that is by μ times the first step.
+    let held = train(&Training { fedprox: Some(0.5), ..plain(2, 2, 0.5) });
+    for at in 0..4 {
+        assert!((heavy[at] - (two[at] + 0.5 * one[at])).abs() < 1e-7);
+        assert!((held[at] - (two[at] - 0.5 * 0.5 * one[at])).abs() < 1e-7);
+    }
+}
+
+/// A model with two hidden layers, parameters away from any ReLU's corner, and a few digits.
+fn small_net() -> (ModelSpec, Vec<f64>, Dataset) {
+    let model = ModelSpec::Mlp { inputs: 64, hidden: vec![7, 5], classes: 10 };
+    let mut params = model.init(11).into_vec();
+    params.iter_mut().enumerate().for_each(|(at, value)| *value += 0.01 * (at % 7) as f32);
+    let data = load(&DataSource::Digits).unwrap().slice(0..300).unwrap();
+    (model, params.into_iter().map(f64::from).collect(), data)
+}
+
+#[test]
+fn the_gradient_is_what_differences_say() {
+    let (model, params, data) = small_net();
+    let mut engine = Reference::new();
+    let (loss, gradient) = engine.gradient(&model, &params, &data).unwrap();
+    assert_eq!(loss, mean(&engine.row_losses(&model, &params, &data).unwrap()));
+    let mut loss_at = |at: usize, shift: f64| {
+        let mut moved = params.clone();
+        moved[at] += shift;
+        mean(&engine.row_losses(&model, &moved, &data).unwrap())
+    };
+    let step = 1e-6;
+    for at in (0..params.len()).step_by(13) {
+        let difference = (loss_at(at, step) - loss_at(at, -step)) / (2.0 * step);
+        let error = (difference - gradient[at]).abs();
+        assert!(error < 1e-7, "parameter {at}: {difference} and {}", gradient[at]);
+    }
+}
+
+#[test]
+fn slopes_are_what_differences_say_and_average_to_the_gradient() {
+    let (model, params, data) = small_net();
+    let mut engine = Reference::new();
+    let direction: Vec<f32> = model.init(12).into_vec();
+    let other: Vec<f32> = model.init(13).into_vec();
+    let slopes = engine.row_slopes(&model, &params, &[&direction, &other], &data).unwrap();
+    let mut losses_at = |shift: f64| {
+        let moved: Vec<f64> =
+            params.iter().zip(&direction).map(|(p, &d)| p + shift * f64::from(d)).collect();
+        engine.row_losses(&model, &moved, &data).unwrap()
+    };
+    let step = 1e-6;
+    let (ahead, behind) = (losses_at(step), losses_at(-step));
+    for (row, slope) in slopes[0].iter().enumerate() {
+        let difference = (ahead[row] - behind[row]) / (2.0 * step);
+        assert!((difference - slope).abs() < 1e-6, "row {row}: {difference} and {slope}");
+    }
+    let (_, gradient) = engine.gradient(&model, &params, &data).unwrap();
+    for (slopes, direction) in slopes.iter().zip([&direction, &other]) {
+        let along: f64 = gradient.iter().zip(direction).map(|(g, &d)| g * f64::from(d)).sum();
+        assert!((mean(slopes) - along).abs() < 1e-12, "{} and {along}", mean(slopes));
+    }
+}
+
+#[test]
+fn training_learns_the_digits_and_repeats_from_its_seed() {
+    let digits = load(&DataSource::Digits).unwrap();
+    let (learn, test) = (digits.slice(0..1400).unwrap(), digits.slice(1400..1797).unwrap());
+    let model = ModelSpec::Mlp { inputs: 64, hidden: vec![32], classes: 10 };
+    let how = Training { momentum: 0.9, ..plain(8, 32, 0.05) };
+    let start = model.init(1).into_vec();
+    let mut seen = 0;
+    let mut train = |seed| {
+        let mut count = |step: Step| {
+            seen = step.step;
+            ControlFlow::Continue(())
+        };
+        Reference::new().train(&model, &start, &learn, &how, seed, &mut count).unwrap()
+    };
+    let first = train(5);
+    assert_eq!(first, train(5));
+    assert_ne!(first.params, train(6).params);
+    assert_eq!((first.steps, seen), (8 * 44, 8 * 44));
+    let params: Vec<f64> = first.params.iter().map(|&value| value.into()).collect();
+    let correct = Reference::new().correct(&model, &params, &test).unwrap();
+    assert!(correct * 100 > test.rows() * 88, "{correct} of {}", test.rows());
+}
+
+#[test]
+fn what_cannot_work_is_refused_in_words() {
+    let (model, data) = tiny();
+    let mut engine = Reference::new();
+    let mut refusal = |model: &ModelSpec, start: &[f32], data: &Dataset, how: &Training| {
+        engine.train(model, start, data, how, 0, &mut go).unwrap_err().to_string()
+    };
+    let how = plain(1, 2, 0.5);
+    let cnn = ModelSpec::Cnn {
+        channels: 1,
+        height: 8,
+        width: 8,
+        filters: [1, 1],
+        hidden: 1,
+        classes: 10,
+    };
+    let digits = load(&DataSource::Digits).unwrap();
+    let start = vec![0.0; cnn.parameters()];
+    let table = [
+        (refusal(&cnn, &start, &digits, &how), "the reference engine does not do cnn 1x8x8"),
+        (refusal(&model, &[0.0; 3], &data, &how), "3 numbers; the model has 4 parameters"),
+        (refusal(&model, &[f32::NAN; 4], &data, &how), "the start: number 0 is not finite"),
+        (refusal(&model, &[0.0; 4], &digits, &how), "the data has 64 features per row"),
+        (refusal(&model, &[0.0; 4], &data.slice(0..0).unwrap(), &how), "the data has no rows"),
+        (refusal(&model, &[0.0; 4], &data, &plain(0, 2, 0.5)), "epochs is 0"),
+    ];
+    for (message, expected) in table {
+        assert!(message.contains(expected), "{message}");
+    }
+    let short = engine.row_slopes(&model, &[0.0; 4], &[&[0.0; 4], &[0.0; 2]], &data);
+    assert_eq!(
+        short,
+        Err(EvalError::Input(InputError::Length {
+            what: "direction 1".into(),
+            expected: 4,
+            got: 2
+        }))
+    );
+}
+
+#[test]
+fn divergence_and_a_stop_end_training() {
+    let (model, data) = tiny();
+    let mut engine = Reference::new();
+    let wild = Dataset::new(vec![1e30, -1e30], vec![0, 0], 1, 2).unwrap();
+    let error = engine.train(&model, &[0.0; 4], &wild, &plain(50, 1, 100.0), 0, &mut go);
+    assert!(matches!(error, Err(TrainError::Diverged { .. })), "{error:?}");
+    let mut stop = |step: Step| {
+        if step.step == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let stopped = engine.train(&model, &[0.0; 4], &data, &plain(9, 2, 0.1), 0, &mut stop);
+    assert_eq!(stopped, Err(TrainError::Stopped { step: 3 }));
+}

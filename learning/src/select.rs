@@ -1,0 +1,143 @@
+//! Choosing an engine by name.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::engine::{BackendError, Engine};
+use crate::reference::Reference;
+
+/// Most threads that an engine may be given.
+pub const THREADS_MAX: usize = 1_024;
+
+/// Which engine. `FromStr` reads what `Display` writes: `auto`, `torch`, `cuda`, `reference`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EngineKind {
+    /// libtorch on the first GPU if there is one, else libtorch on the CPU; the plain-Rust engine in
+    /// a program built without libtorch.
+    #[default]
+    Auto,
+    /// libtorch on the CPU.
+    Torch,
+    /// libtorch on the first GPU, or nothing.
+    Cuda,
+    /// Plain Rust.
+    Reference,
+}
+
+/// Why there is no such engine here.
+#[derive(Debug, Clone, Error, PartialEq, Eq)]
+pub enum EngineError {
+    /// This program has no libtorch in it.
+    #[error(
+        "this program was built without libtorch: build with the feature `torch`, or choose `reference`"
+    )]
+    NoTorch,
+    /// No GPU that libtorch could use.
+    #[error("libtorch finds no GPU: {why}")]
+    NoGpu {
+        /// What was tried.
+        why: String,
+    },
+    /// Zero threads, or too many.
+    #[error("threads is {threads}: must be 1 to {THREADS_MAX}")]
+    Threads {
+        /// What was asked for.
+        threads: usize,
+    },
+    /// libtorch is there and does not work.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+}
+
+/// A word that names no engine.
+#[derive(Debug, Clone, Error, PartialEq, Eq)]
+#[error("`{given}` names no engine: write auto, torch, cuda or reference")]
+pub struct EngineNameError {
+    given: String,
+}
+
+impl FromStr for EngineKind {
+    type Err = EngineNameError;
+
+    fn from_str(text: &str) -> Result<Self, EngineNameError> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "torch" => Ok(Self::Torch),
+            "cuda" => Ok(Self::Cuda),
+            "reference" => Ok(Self::Reference),
+            _ => Err(EngineNameError { given: text.chars().take(40).collect() }),
+        }
+    }
+}
+
+impl fmt::Display for EngineKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Torch => "torch",
+            Self::Cuda => "cuda",
+            Self::Reference => "reference",
+        })
+    }
+}
+
+/// An engine of this kind. `threads` is how many a single operation of libtorch may use; one is
+/// best for small models and for many participants on one machine. The plain-Rust engine uses one.
+pub fn engine(kind: EngineKind, threads: usize) -> Result<Box<dyn Engine>, EngineError> {
+    if threads == 0 || threads > THREADS_MAX {
+        return Err(EngineError::Threads { threads });
+    }
+    match kind {
+        EngineKind::Reference => Ok(Box::new(Reference::new())),
+        kind => torch(kind, threads),
+    }
+}
+
+#[cfg(feature = "torch")]
+fn torch(kind: EngineKind, threads: usize) -> Result<Box<dyn Engine>, EngineError> {
+    use crate::torch::{Processor, Torch};
+    let processor = match kind {
+        EngineKind::Auto => Processor::Best,
+        EngineKind::Cuda => Processor::Gpu,
+        EngineKind::Torch | EngineKind::Reference => Processor::Cpu,
+    };
+    Ok(Box::new(Torch::new(processor, threads)?))
+}
+
+#[cfg(not(feature = "torch"))]
+fn torch(kind: EngineKind, _: usize) -> Result<Box<dyn Engine>, EngineError> {
+    match kind {
+        EngineKind::Auto => Ok(Box::new(Reference::new())),
+        _ => Err(EngineError::NoTorch),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_is_written_as_it_is_read() {
+        for text in ["auto", "torch", "cuda", "reference"] {
+            assert_eq!(text.parse::<EngineKind>().unwrap().to_string(), text);
+        }
+        let error = "gpu".parse::<EngineKind>().unwrap_err().to_string();
+        assert_eq!(error, "`gpu` names no engine: write auto, torch, cuda or reference");
+    }
+
+    #[test]
+    fn every_build_has_an_engine() {
+        assert_eq!(engine(EngineKind::Reference, 1).unwrap().name(), "reference");
+        assert!(engine(EngineKind::Auto, 1).is_ok());
+        let threads = |threads| engine(EngineKind::Reference, threads).err();
+        assert_eq!(threads(0), Some(EngineError::Threads { threads: 0 }));
+        #[cfg(feature = "torch")]
+        assert!(engine(EngineKind::Torch, 1).unwrap().name().starts_with("torch"));
+        #[cfg(not(feature = "torch"))]
+        assert_eq!(engine(EngineKind::Torch, 1).err(), Some(EngineError::NoTorch));
+    }
+}

@@ -1,0 +1,142 @@
+//! What the codec must write to the byte, and what it must refuse.
+
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+
+use super::*;
+
+fn model() -> ModelSpec {
+    ModelSpec::Softmax { inputs: 2, classes: 2 }
+}
+
+const VALUES: [f32; 6] = [1.0, -2.0, 0.5, 0.25, 3.0, -0.0];
+
+/// Bytes with this header in front of [`VALUES`].
+fn with_header(header: &str) -> Vec<u8> {
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend_from_slice(header.as_bytes());
+    bytes.extend(VALUES.iter().flat_map(|value| value.to_le_bytes()));
+    bytes
+}
+
+const WEIGHT: &str = r#""layer0.weight":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}"#;
+const BIAS: &str = r#""layer0.bias":{"dtype":"F32","shape":[2],"data_offsets":[16,24]}"#;
+
+#[test]
+fn the_bytes_are_the_ones_written_down() {
+    let bytes = encode(&model(), &VALUES).unwrap();
+    let mut header = format!("{{{WEIGHT},{BIAS}}}");
+    header += &" ".repeat(header.len().next_multiple_of(8) - header.len());
+    assert_eq!(bytes, with_header(&header));
+    assert_eq!(bytes.len(), encoded_len(&model()));
+    assert!(bytes.len() <= encoded_len_max(&model()));
+    assert_eq!(decode(&model(), &bytes).unwrap(), VALUES);
+}
+
+#[test]
+fn the_safetensors_crate_reads_what_we_write_and_we_read_what_it_writes() {
+    let ours = encode(&model(), &VALUES).unwrap();
+    let theirs = SafeTensors::deserialize(&ours).unwrap();
+    let bias = theirs.tensor("layer0.bias").unwrap();
+    assert_eq!(
+        (bias.dtype(), bias.shape(), bias.data()),
+        (Dtype::F32, &[2][..], &ours[ours.len() - 8..])
+    );
+
+    let data = &ours[ours.len() - 24..];
+    let view = |shape: &[usize], data| TensorView::new(Dtype::F32, shape.to_vec(), data).unwrap();
+    let listed =
+        [("layer0.weight", view(&[2, 2], &data[..16])), ("layer0.bias", view(&[2], &data[16..]))];
+    let written = safetensors::serialize(listed, None).unwrap();
+    assert_ne!(written, ours, "it sorts by name, we do not");
+    assert_eq!(decode(&model(), &written).unwrap(), VALUES);
+}
+
+#[test]
+fn every_wrong_header_is_refused_by_its_own_code() {
+    let change = |from: &str, to: &str| format!("{{{WEIGHT},{BIAS}}}").replace(from, to);
+    let table = [
+        (format!("{{{WEIGHT}}}"), "UPDATE_MISSING_TENSOR"),
+        (format!("{{{WEIGHT},{BIAS},{BIAS}}}"), "UPDATE_DUPLICATE_TENSOR"),
+        (change("layer0.bias", "../../etc/x"), "UPDATE_WRONG_NAME"),
+        (
+            format!("{{\"__metadata__\":{{\"a\":\"b\"}},{WEIGHT},{BIAS}}}"),
+            "UPDATE_HEADER_MALFORMED",
+        ),
+        (change("[2,2]", "[4]"), "UPDATE_WRONG_SHAPE"),
+        (change("[2,2]", "[0,1152921504606846976]"), "UPDATE_WRONG_SHAPE"),
+        (change("[2,2]", "[2,-2]"), "UPDATE_HEADER_MALFORMED"),
+        (change("F32\",\"shape\":[2,2]", "F64\",\"shape\":[2,2]"), "UPDATE_WRONG_DTYPE"),
+        (change("[0,16]", "[0,12]"), "UPDATE_WRONG_OFFSETS"),
+        (change("[16,24]", "[8,16]"), "UPDATE_WRONG_OFFSETS"),
+        (change("[16,24]", "[20,28]"), "UPDATE_WRONG_OFFSETS"),
+        (change("[16,24]", "[24,16]"), "UPDATE_WRONG_OFFSETS"),
+        (change("[16,24]", "[18446744073709551608,18446744073709551615]"), "UPDATE_WRONG_OFFSETS"),
+        (change("[16,24]", "[1,2,3]"), "UPDATE_HEADER_MALFORMED"),
+        (change("\"dtype\":\"F32\",\"shape\":[2]", "\"shape\":[2]"), "UPDATE_HEADER_MALFORMED"),
+        (change("\"shape\":[2],", "\"shape\":[2],\"shape\":[2],"), "UPDATE_HEADER_MALFORMED"),
+        (change("\"shape\":[2],", "\"shape\":[2],\"x\":1,"), "UPDATE_HEADER_MALFORMED"),
+        (format!("[{WEIGHT}]"), "UPDATE_HEADER_MALFORMED"),
+        (format!("{{{WEIGHT},{BIAS}"), "UPDATE_HEADER_MALFORMED"),
+        (String::new(), "UPDATE_HEADER_MALFORMED"),
+        ("[".repeat(300), "UPDATE_HEADER_MALFORMED"),
+    ];
+    for (header, code) in table {
+        let error = decode(&model(), &with_header(&header)).unwrap_err();
+        assert_eq!(error.code(), code, "{header}: {error}");
+    }
+}
+
+#[test]
+fn a_99_mb_header_is_refused_at_once() {
+    let mut bytes = 99_000_000_u64.to_le_bytes().to_vec();
+    bytes.resize(99_000_008, b' ');
+    let start = Instant::now();
+    let error = decode(&model(), &bytes).unwrap_err();
+    assert!(matches!(error, DecodeError::HeaderTooLarge { bytes: 99_000_000, .. }), "{error}");
+    assert!(start.elapsed() < Duration::from_millis(100), "{:?}", start.elapsed());
+    let huge = u64::MAX.to_le_bytes();
+    assert_eq!(decode(&model(), &huge).unwrap_err().code(), "UPDATE_HEADER_TOO_LARGE");
+}
+
+#[test]
+fn bytes_cut_short_or_drawn_out_are_refused() {
+    let bytes = encode(&model(), &VALUES).unwrap();
+    for length in 0..bytes.len() {
+        let error = decode(&model(), &bytes[..length]).unwrap_err();
+        assert!(matches!(error, DecodeError::Truncated { .. }), "{length}: {error}");
+    }
+    let longer = [bytes, vec![0]].concat();
+    assert_eq!(decode(&model(), &longer).unwrap_err().code(), "UPDATE_TRAILING_BYTES");
+}
+
+#[test]
+fn nan_and_infinity_are_refused_with_their_place() {
+    for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        let mut values = VALUES;
+        values[5] = bad;
+        let error = decode(&model(), &encode(&model(), &values).unwrap()).unwrap_err();
+        assert_eq!(error, DecodeError::NotFinite { tensor: "layer0.bias".into(), index: 1 });
+        assert_eq!(error.code(), "UPDATE_NOT_FINITE");
+    }
+    assert!(encode(&model(), &VALUES[1..]).is_err());
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_the_decoder_panic(
+        mut at in prop::collection::vec((0_usize..1000, any::<u8>()), 1..6),
+    ) {
+        let mut bytes = encode(&model(), &VALUES).unwrap();
+        for (place, value) in at.drain(..) {
+            let place = place % bytes.len();
+            bytes[place] = value;
+        }
+        if let Ok(values) = decode(&model(), &bytes) {
+            prop_assert!(values.len() == 6 && values.iter().all(|value| value.is_finite()));
+        }
+    }
+}

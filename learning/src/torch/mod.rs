@@ -1,0 +1,327 @@
+//! The engine on libtorch: every model, on the CPU or on a GPU.
+//!
+//! Softmax and MLP are differentiated by hand, a few tensor operations per layer on flat
+//! parameters; the CNN's gradient comes from autograd. Slopes along a direction are carried forward
+//! by hand through all of them.
+
+mod gpu;
+mod net;
+
+use std::ops::ControlFlow;
+
+use tch::{Device, Kind, TchError, Tensor};
+
+use crate::data::Dataset;
+use crate::engine::{
+    BackendError, Engine, EvalError, Evaluator, Step, TrainError, Trained, Trainer, Training,
+    check_evaluation, check_training, chunks, hits_label, mean,
+};
+use crate::model::ModelSpec;
+use crate::seed::epoch_order;
+use crate::select::EngineError;
+pub use gpu::{Attempt, LIBTORCH_VERSION, Probe, probe};
+use net::Net;
+
+const ENGINE: &str = "torch";
+const NAME_CPU: &str = "torch 2.11.0 (CPU)";
+const NAME_GPU: &str = "torch 2.11.0 (CUDA)";
+
+/// Where an engine computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Processor {
+    /// The first GPU if libtorch can use one, else the CPU.
+    Best,
+    /// The CPU. Nothing is looked for.
+    Cpu,
+    /// The first GPU, or an error.
+    Gpu,
+}
+
+/// The libtorch engine. It keeps no tensors between calls.
+///
+/// On the CPU the same call gives the same bits on the same machine with the same number of
+/// threads. On a GPU convolutions may differ in the last bits from run to run.
+#[derive(Debug)]
+pub struct Torch {
+    device: Device,
+    threads: i32,
+}
+
+impl From<TchError> for BackendError {
+    fn from(error: TchError) -> Self {
+        let text = error.to_string();
+        Self { engine: ENGINE, why: text.lines().next().unwrap_or_default().to_owned() }
+    }
+}
+
+impl From<TchError> for TrainError {
+    fn from(error: TchError) -> Self {
+        Self::Backend(error.into())
+    }
+}
+
+impl From<TchError> for EvalError {
+    fn from(error: TchError) -> Self {
+        Self::Backend(error.into())
+    }
+}
+
+impl Torch {
+    /// An engine whose single operations use up to `threads` threads. Where a GPU is wanted, make
+    /// that engine before any other: libtorch looks for GPUs once.
+    pub fn new(processor: Processor, threads: usize) -> Result<Self, EngineError> {
+        let device = match processor {
+            Processor::Cpu => Device::Cpu,
+            Processor::Best if probe().gpus == 0 => Device::Cpu,
+            Processor::Gpu if probe().gpus == 0 => {
+                return Err(EngineError::NoGpu { why: probe().to_string() });
+            }
+            Processor::Best | Processor::Gpu => Device::Cuda(0),
+        };
+        let threads = i32::try_from(threads)
+            .ok()
+            .filter(|&threads| threads > 0)
+            .ok_or(EngineError::Threads { threads })?;
+        Ok(Self { device, threads })
+    }
+
+    /// libtorch keeps the number of threads per calling thread, and an engine may move.
+    fn ready(&self) {
+        tch::set_num_threads(self.threads);
+    }
+
+    fn put<T: tch::kind::Element>(&self, numbers: &[T]) -> Result<Tensor, TchError> {
+        Tensor::f_from_slice(numbers)?.f_to_device(self.device)
+    }
+
+    /// Rows `from..to` of the data: features in `kind`, labels as a column.
+    fn rows(
+        &self,
+        data: &Dataset,
+        rows: std::ops::Range<usize>,
+        kind: Kind,
+    ) -> Result<(Tensor, Tensor), TchError> {
+        let width = data.width();
+        let features = &data.features()[rows.start * width..rows.end * width];
+        let labels: Vec<i64> = data.labels()[rows].iter().map(|&label| label.into()).collect();
+        let features = self.put(features)?.f_to_kind(kind)?.f_view([-1, width as i64])?;
+        Ok((features, self.put(&labels)?.f_view([-1, 1])?))
+    }
+
+    /// Runs the rows forward in `f64`, a chunk at a time, and shows each chunk to `look`.
+    fn each_chunk(
+        &self,
+        model: &ModelSpec,
+        params: &[f64],
+        data: &Dataset,
+        mut look: impl FnMut(Chunk<'_>) -> Result<(), TchError>,
+    ) -> Result<(), EvalError> {
+        check_evaluation(model, params, &[], data)?;
+        self.ready();
+        let flat = self.put(params)?;
+        let net = Net::new(model, &flat)?;
+        for rows in chunks(data.rows()) {
+            let (features, labels) = self.rows(data, rows.clone(), Kind::Double)?;
+            look(Chunk { net: &net, rows, features, labels })?;
+        }
+        Ok(())
+    }
+}
+
+struct Chunk<'a> {
+    net: &'a Net,
+    rows: std::ops::Range<usize>,
+    features: Tensor,
+    labels: Tensor,
+}
+
+impl Engine for Torch {
+    fn name(&self) -> &'static str {
+        if self.device == Device::Cpu { NAME_CPU } else { NAME_GPU }
+    }
+}
+
+impl Trainer for Torch {
+    fn train(
+        &mut self,
+        model: &ModelSpec,
+        start: &[f32],
+        data: &Dataset,
+        how: &Training,
+        seed: u64,
+        progress: &mut dyn FnMut(Step) -> ControlFlow<()>,
+    ) -> Result<Trained, TrainError> {
+        check_training(model, start, data, how)?;
+        self.ready();
+        let (features, labels) = self.rows(data, 0..data.rows(), Kind::Float)?;
+        let mut descent = Descent::new(&self.put(start)?, model, how)?;
+        let steps = how.steps(data.rows());
+        let (mut step, mut mean_loss) = (0, 0.0);
+        for epoch in 0..how.epochs {
+            let order: Vec<i64> =
+                epoch_order(data.rows(), seed, epoch).into_iter().map(|row| row as i64).collect();
+            let order = self.put(&order)?;
+            let mut sum = 0.0;
+            for from in (0..data.rows()).step_by(how.batch as usize) {
+                step += 1;
+                let size = (data.rows() - from).min(how.batch as usize);
+                let batch = order.f_narrow(0, from as i64, size as i64)?;
+                let features = features.f_index_select(0, &batch)?;
+                let labels = labels.f_index_select(0, &batch)?;
+                let losses =
+                    descent.net.gradient(&features, &labels, 1.0 / size as f64, &descent.slots)?;
+                let loss_sum = f64::try_from(losses.f_sum(Kind::Double)?)?;
+                if !loss_sum.is_finite() {
+                    return Err(TrainError::Diverged { step });
+                }
+                sum += loss_sum;
+                descent.step()?;
+                let loss = loss_sum / size as f64;
+                if progress(Step { step, steps, loss }).is_break() {
+                    return Err(TrainError::Stopped { step });
+                }
+            }
+            mean_loss = sum / data.rows() as f64;
+        }
+        let params = Vec::<f32>::try_from(descent.params.f_to_device(Device::Cpu)?)?;
+        if params.iter().any(|value| !value.is_finite()) {
+            return Err(TrainError::Diverged { step });
+        }
+        Ok(Trained { params, steps, mean_loss })
+    }
+}
+
+/// Stochastic gradient descent on flat parameters; `net` and `slots` are views into them and into
+/// their gradient.
+struct Descent<'a> {
+    how: &'a Training,
+    start: Tensor,
+    params: Tensor,
+    gradient: Tensor,
+    velocity: Tensor,
+    net: Net,
+    slots: Net,
+}
+
+impl<'a> Descent<'a> {
+    fn new(start: &Tensor, model: &ModelSpec, how: &'a Training) -> Result<Self, TchError> {
+        let mut params = start.f_zeros_like()?;
+        params.f_copy_(start)?;
+        let (gradient, velocity) = (start.f_zeros_like()?, start.f_zeros_like()?);
+        let (net, slots) = (Net::new(model, &params)?, Net::new(model, &gradient)?);
+        Ok(Self { how, start: start.shallow_clone(), params, gradient, velocity, net, slots })
+    }
+
+    /// One step of what [`Training`] writes down, from the gradient that lies ready.
+    fn step(&mut self) -> Result<(), TchError> {
+        let Training { learning_rate, momentum, weight_decay, .. } = *self.how;
+        if let Some(pull) = self.how.fedprox.filter(|&pull| pull > 0.0) {
+            let away = self.params.f_sub(&self.start)?.f_mul_scalar(pull)?;
+            let _ = self.gradient.f_add_(&away)?;
+        }
+        if let Some(most) = self.how.clip_gradient {
+            let squares = self.gradient.f_to_kind(Kind::Double)?.f_square()?;
+            let norm = f64::try_from(squares.f_sum(Kind::Double)?)?.sqrt();
+            if norm > most {
+                let _ = self.gradient.f_mul_scalar_(most / norm)?;
+            }
+        }
+        if weight_decay > 0.0 {
+            let _ = self.gradient.f_add_(&self.params.f_mul_scalar(weight_decay)?)?;
+        }
+        let velocity = if momentum > 0.0 {
+            let _ = self.velocity.f_mul_scalar_(momentum)?;
+            let _ = self.velocity.f_add_(&self.gradient)?;
+            &self.velocity
+        } else {
+            &self.gradient
+        };
+        let _ = self.params.f_sub_(&velocity.f_mul_scalar(learning_rate)?)?;
+        Ok(())
+    }
+}
+
+impl Evaluator for Torch {
+    fn row_losses(
+        &mut self,
+        model: &ModelSpec,
+        params: &[f64],
+        data: &Dataset,
+    ) -> Result<Vec<f64>, EvalError> {
+        let mut losses = Vec::with_capacity(data.rows());
+        self.each_chunk(model, params, data, |chunk| {
+            let logits = chunk.net.forward(&chunk.features)?.logits;
+            losses.extend(to_vec(&net::losses(&logits, &chunk.labels)?)?);
+            Ok(())
+        })?;
+        Ok(losses)
+    }
+
+    fn row_slopes(
+        &mut self,
+        model: &ModelSpec,
+        params: &[f64],
+        directions: &[&[f32]],
+        data: &Dataset,
+    ) -> Result<Vec<Vec<f64>>, EvalError> {
+        check_evaluation(model, params, directions, data)?;
+        let mut slopes = vec![Vec::with_capacity(data.rows()); directions.len()];
+        self.each_chunk(model, params, data, |chunk| {
+            let tape = chunk.net.forward(&chunk.features)?;
+            let pulls = net::pulls(&tape.logits, &chunk.labels, 1.0)?;
+            for (slopes, direction) in slopes.iter_mut().zip(directions) {
+                // Anew for each chunk: as dear as one row, and only one direction is in memory.
+                let direction = self.put(direction)?.f_to_kind(Kind::Double)?;
+                let moving = chunk.net.along(&Net::new(model, &direction)?, &tape)?;
+                let rows = pulls.f_mul(&moving)?.f_sum_dim_intlist([1].as_slice(), false, None)?;
+                slopes.extend(to_vec(&rows)?);
+            }
+            Ok(())
+        })?;
+        Ok(slopes)
+    }
+
+    fn correct(
+        &mut self,
+        model: &ModelSpec,
+        params: &[f64],
+        data: &Dataset,
+    ) -> Result<usize, EvalError> {
+        let mut correct = 0;
+        self.each_chunk(model, params, data, |chunk| {
+            let logits = to_vec(&chunk.net.forward(&chunk.features)?.logits.f_view([-1])?)?;
+            let rows = logits.chunks_exact(model.classes()).zip(&data.labels()[chunk.rows]);
+            correct += rows.filter(|&(logits, &label)| hits_label(logits, label)).count();
+            Ok(())
+        })?;
+        Ok(correct)
+    }
+
+    fn gradient(
+        &mut self,
+        model: &ModelSpec,
+        params: &[f64],
+        data: &Dataset,
+    ) -> Result<(f64, Vec<f64>), EvalError> {
+        let mut losses = Vec::with_capacity(data.rows());
+        let mut sum = vec![0.0; params.len()];
+        self.each_chunk(model, params, data, |chunk| {
+            let part = Tensor::f_zeros(params.len() as i64, (Kind::Double, self.device))?;
+            let slots = Net::new(model, &part)?;
+            let chunk_losses = chunk.net.gradient(&chunk.features, &chunk.labels, 1.0, &slots)?;
+            losses.extend(to_vec(&chunk_losses)?);
+            sum.iter_mut().zip(to_vec(&part)?).for_each(|(sum, part)| *sum += part);
+            Ok(())
+        })?;
+        let rows = data.rows() as f64;
+        sum.iter_mut().for_each(|value| *value /= rows);
+        Ok((mean(&losses), sum))
+    }
+}
+
+fn to_vec(tensor: &Tensor) -> Result<Vec<f64>, TchError> {
+    Vec::<f64>::try_from(tensor.f_to_device(Device::Cpu)?.f_contiguous()?)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,209 @@
+//! A model as views into one flat tensor of parameters.
+
+use tch::{Kind, TchError, Tensor};
+
+use crate::model::ModelSpec;
+
+/// Weight and bias of one layer.
+struct Layer {
+    weight: Tensor,
+    bias: Tensor,
+}
+
+/// A model's tensors, sharing the memory of the flat tensor they were cut from. The same cut of a
+/// gradient gives the places to write it to, of a direction the direction of each tensor.
+pub(super) struct Net {
+    convolutions: Vec<Layer>,
+    dense: Vec<Layer>,
+    /// Channels, height and width of an image; none for rows.
+    image: Option<[i64; 3]>,
+}
+
+/// What a run forward leaves behind for the ways back and along.
+pub(super) struct Tape {
+    /// What each convolution took.
+    images: Vec<Tensor>,
+    /// What its ReLU let through.
+    passed: Vec<Tensor>,
+    /// Which of those its pooling chose.
+    chosen: Vec<Tensor>,
+    /// What each dense layer took.
+    inputs: Vec<Tensor>,
+    /// What came out, `[rows, classes]`.
+    pub(super) logits: Tensor,
+}
+
+impl Net {
+    /// Cuts `flat` into the tensors of `model`.
+    pub(super) fn new(model: &ModelSpec, flat: &Tensor) -> Result<Self, TchError> {
+        let mut tensors = Vec::new();
+        for (tensor, range) in model.tensors().iter().zip(model.ranges()) {
+            let shape: Vec<i64> = tensor.shape.iter().map(|&side| side as i64).collect();
+            let own = flat.f_narrow(0, range.start as i64, range.len() as i64)?;
+            tensors.push(own.f_view(shape.as_slice())?);
+        }
+        let mut layers = Vec::new();
+        let mut tensors = tensors.into_iter();
+        while let (Some(weight), Some(bias)) = (tensors.next(), tensors.next()) {
+            layers.push(Layer { weight, bias });
+        }
+        let dense = layers.split_off(layers.len() - model.dense().len());
+        let image = match *model {
+            ModelSpec::Cnn { channels, height, width, .. } => {
+                Some([channels, height, width].map(|side| side as i64))
+            }
+            ModelSpec::Softmax { .. } | ModelSpec::Mlp { .. } => None,
+        };
+        Ok(Self { convolutions: layers, dense, image })
+    }
+
+    /// Runs rows through all layers.
+    pub(super) fn forward(&self, features: &Tensor) -> Result<Tape, TchError> {
+        let (mut images, mut passed, mut chosen) = (Vec::new(), Vec::new(), Vec::new());
+        let mut flowing = match self.image {
+            Some([channels, height, width]) => features.f_view([-1, channels, height, width])?,
+            None => features.shallow_clone(),
+        };
+        for layer in &self.convolutions {
+            let through = convolve(&flowing, &layer.weight, Some(&layer.bias))?.f_relu()?;
+            let (pooled, at) =
+                through.f_max_pool2d_with_indices([2, 2], [2, 2], [0, 0], [1, 1], false)?;
+            images.push(std::mem::replace(&mut flowing, pooled));
+            passed.push(through);
+            chosen.push(at);
+        }
+        if self.image.is_some() {
+            flowing = flowing.f_flatten(1, -1)?;
+        }
+        let mut inputs = Vec::with_capacity(self.dense.len());
+        for (at, layer) in self.dense.iter().enumerate() {
+            if at > 0 {
+                flowing = flowing.f_relu()?;
+            }
+            let out = layer.bias.f_addmm(&flowing, &layer.weight.f_tr()?)?;
+            inputs.push(std::mem::replace(&mut flowing, out));
+        }
+        Ok(Tape { images, passed, chosen, inputs, logits: flowing })
+    }
+
+    /// Writes `scale` times the gradient of the summed losses into `slots`; gives the loss of each
+    /// row.
+    pub(super) fn gradient(
+        &self,
+        features: &Tensor,
+        labels: &Tensor,
+        scale: f64,
+        slots: &Net,
+    ) -> Result<Tensor, TchError> {
+        if self.image.is_some() {
+            return self.gradient_by_autograd(features, labels, scale, slots);
+        }
+        let tape = self.forward(features)?;
+        let (losses, mut pulls) = losses_and_pulls(&tape.logits, labels, scale)?;
+        for (at, layer) in self.dense.iter().enumerate().rev() {
+            let slot = &slots.dense[at];
+            let _ = pulls.f_tr()?.f_mm_out(&slot.weight, &tape.inputs[at])?;
+            let _ = pulls.f_sum_intlist_out(&slot.bias, [0].as_slice(), false, None)?;
+            if at > 0 {
+                let earlier = pulls.f_mm(&layer.weight)?;
+                pulls = tape.inputs[at].f_threshold_backward(&earlier, 0.0)?;
+            }
+        }
+        Ok(losses)
+    }
+
+    fn gradient_by_autograd(
+        &self,
+        features: &Tensor,
+        labels: &Tensor,
+        scale: f64,
+        slots: &Net,
+    ) -> Result<Tensor, TchError> {
+        let watched = self.watched()?;
+        let losses = losses(&watched.forward(features)?.logits, labels)?;
+        let total = losses.f_sum(None)?.f_mul_scalar(scale)?;
+        let gradients = Tensor::f_run_backward(&[total], &watched.tensors(), false, false)?;
+        for (slot, gradient) in slots.tensors().into_iter().zip(gradients) {
+            slot.shallow_clone().f_copy_(&gradient)?;
+        }
+        losses.f_detach()
+    }
+
+    /// The same tensors, in the same memory, watched by autograd.
+    pub(super) fn watched(&self) -> Result<Self, TchError> {
+        let watch = |tensor: &Tensor| tensor.f_detach()?.f_set_requires_grad(true);
+        let layers = |layers: &[Layer]| {
+            let pair = |layer: &Layer| {
+                Ok(Layer { weight: watch(&layer.weight)?, bias: watch(&layer.bias)? })
+            };
+            layers.iter().map(pair).collect::<Result<Vec<Layer>, TchError>>()
+        };
+        let (convolutions, dense) = (layers(&self.convolutions)?, layers(&self.dense)?);
+        Ok(Self { convolutions, dense, image: self.image })
+    }
+
+    /// All tensors in the model's order.
+    pub(super) fn tensors(&self) -> Vec<&Tensor> {
+        let layers = self.convolutions.iter().chain(&self.dense);
+        layers.flat_map(|layer| [&layer.weight, &layer.bias]).collect()
+    }
+
+    /// How fast the logits move when the parameters move along `direction`.
+    pub(super) fn along(&self, direction: &Net, tape: &Tape) -> Result<Tensor, TchError> {
+        let mut moving: Option<Tensor> = None;
+        for (at, (layer, step)) in self.convolutions.iter().zip(&direction.convolutions).enumerate()
+        {
+            let mut speed = convolve(&tape.images[at], &step.weight, Some(&step.bias))?;
+            if let Some(moving) = moving {
+                speed = speed.f_add(&convolve(&moving, &layer.weight, None)?)?;
+            }
+            let through = tape.passed[at].f_threshold_backward(&speed, 0.0)?;
+            let chosen = &tape.chosen[at];
+            let pooled = through.f_flatten(2, 3)?.f_gather(2, &chosen.f_flatten(2, 3)?, false)?;
+            moving = Some(pooled.f_view_as(chosen)?);
+        }
+        let mut moving = moving.map(|moving| moving.f_flatten(1, -1)).transpose()?;
+        for (at, (layer, step)) in self.dense.iter().zip(&direction.dense).enumerate() {
+            let taken = &tape.inputs[at];
+            let mut speed = step.bias.f_addmm(taken, &step.weight.f_tr()?)?;
+            if let Some(moving) = moving {
+                speed = speed.f_addmm(&moving, &layer.weight.f_tr()?)?;
+            }
+            moving = Some(match tape.inputs.get(at + 1) {
+                Some(next) => next.f_threshold_backward(&speed, 0.0)?,
+                None => speed,
+            });
+        }
+        moving.ok_or_else(|| TchError::Shape("a model without layers".to_owned()))
+    }
+}
+
+/// A 3×3 convolution that keeps the size.
+fn convolve(image: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor, TchError> {
+    image.f_conv2d(weight, bias, [1, 1], [1, 1], [1, 1], 1)
+}
+
+/// The cross-entropy of each row. `labels` is a column.
+pub(super) fn losses(logits: &Tensor, labels: &Tensor) -> Result<Tensor, TchError> {
+    logits.f_log_softmax(1, None)?.f_gather(1, labels, false)?.f_view([-1])?.f_neg()
+}
+
+/// How the losses change with the logits, times `scale`: shares, less one at the label.
+pub(super) fn pulls(logits: &Tensor, labels: &Tensor, scale: f64) -> Result<Tensor, TchError> {
+    Ok(losses_and_pulls(logits, labels, scale)?.1)
+}
+
+fn losses_and_pulls(
+    logits: &Tensor,
+    labels: &Tensor,
+    scale: f64,
+) -> Result<(Tensor, Tensor), TchError> {
+    let logarithms = logits.f_log_softmax(1, None::<Kind>)?;
+    let losses = logarithms.f_gather(1, labels, false)?.f_neg()?;
+    let mut pulls = logarithms.f_exp()?;
+    let _ = pulls.f_scatter_add_(1, labels, &losses.f_full_like(-1.0)?)?;
+    if scale != 1.0 {
+        let _ = pulls.f_mul_scalar_(scale)?;
+    }
+    Ok((losses.f_view([-1])?, pulls))
+}
