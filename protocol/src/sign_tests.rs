@@ -71,9 +71,9 @@ fn a_registration_with_anything_changed_is_refused() {
         assert_eq!(registration.verify(market(1), Tick(0)), Err(error));
     }
     assert_eq!(good.verify(market(1), Tick(101)), Err(VerifyError::Expired(Tick(100))));
-    let later = Registration { expires: Tick(200), ..good.clone() };
+    let later = Registration { expires: Tick(200), ..good };
     assert!(later.verify(market(1), Tick(0)).is_err());
-    let provider = Registration { role: Role::Provider, ..good };
+    let provider = Registration { role: Role::Provider, ..later };
     assert!(provider.verify(market(1), Tick(0)).is_err());
 }
 

@@ -332,14 +332,14 @@ impl Model {
     }
 }
 
-fn wrong(key: &'static str, value: impl ToString, right: impl Into<String>) -> SpecError {
+fn wrong(key: &'static str, value: impl std::fmt::Display, right: impl Into<String>) -> SpecError {
     SpecError { key, value: value.to_string(), right: right.into() }
 }
 
 fn require(
     holds: bool,
     key: &'static str,
-    value: impl ToString,
+    value: impl std::fmt::Display,
     right: &str,
 ) -> Result<(), SpecError> {
     if holds { Ok(()) } else { Err(wrong(key, value, right)) }
@@ -498,10 +498,10 @@ impl RoundRules {
         )?;
         match self.aggregation {
             Aggregation::TrimmedMean { trim } => require(
-                trim < Micro(500_000),
+                trim < Micro(500_000) && trim.0.is_multiple_of(1_000),
                 "rounds.aggregation.trim",
                 trim,
-                "must be below 0.5: something must remain",
+                "must be below 0.5, with at most three decimals: something must remain",
             ),
             Aggregation::Krum { byzantine } => require(
                 u64::from(self.cohort_min)

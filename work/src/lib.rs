@@ -1,1 +1,22 @@
-//! The checkable work of a round.
+//! The checkable work of a round: valuing its updates and aggregating them, from public bytes alone.
+//!
+//! Coordinator, provider and auditor call the same [`carry_out`]; the same bytes give the same integers on anybody's
+//! machine, up to [`TOLERANCE_NANO`] where floats were rounded. [`audit_round`] holds a report against it and against
+//! the protocol's pay rule, and names the first line that disagrees.
+//!
+//! This crate decides nothing about money (`florin-protocol` does) and keeps nothing: no files, no sockets, no clock.
+
+mod audit;
+mod check;
+mod convert;
+mod round;
+
+pub use audit::{AuditInputs, Difference, audit_round};
+pub use check::{
+    check_holdout, check_model, check_update, clip_update, encode, initial_model, model_bytes,
+};
+pub use convert::{aggregation, model_spec, training};
+pub use round::{Disagreement, Inputs, Outcome, TOLERANCE_NANO, WorkError, agree, carry_out};
+
+#[cfg(test)]
+mod tests;

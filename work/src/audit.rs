@@ -1,0 +1,227 @@
+//! The audit of one round: nobody's word is taken for anything that can be computed.
+
+use florin_learning::Engine;
+use florin_protocol::{
+    AbandonReason, Canonical, Closing, Code, Offer, Rejection, Report, RoundOutcome, UpdateHeader,
+    WorkResult, blob_digest, close_round,
+};
+use serde_json::Value;
+
+use crate::round::{Inputs, WorkError, agree, carry_out};
+
+/// A line of a report that does not stand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Difference {
+    /// Which line, as a path into the report's JSON form.
+    pub line: String,
+    /// What the report says.
+    pub reported: String,
+    /// What was recomputed.
+    pub recomputed: String,
+}
+
+/// A report and what it rests on. Signatures are the caller's to check.
+#[derive(Clone, Copy)]
+pub struct AuditInputs<'a> {
+    /// The round's inputs, as the report names them.
+    pub round: Inputs<'a>,
+    /// The round's offer.
+    pub offer: &'a Offer,
+    /// The report.
+    pub report: &'a Report,
+    /// The report of the round before.
+    pub before: Option<&'a Report>,
+    /// The headers of the updates, in the order of the entries.
+    pub headers: &'a [UpdateHeader],
+}
+
+/// Recomputes one round, and returns every line that disagrees, the first first. An honest report gives none.
+///
+/// Scores, errors and losses are held to [`crate::TOLERANCE_NANO`]; all that follows from the stated ones (weights,
+/// payouts, debits, standings, totals, root) must be exact.
+///
+/// # Errors
+/// [`WorkError`] where the inputs cannot be worked with at all.
+pub fn audit_round(
+    inputs: &AuditInputs<'_>,
+    engine: &mut dyn Engine,
+) -> Result<Vec<Difference>, WorkError> {
+    let mut found = Vec::new();
+    evidence(inputs, &mut found);
+    if !found.is_empty() {
+        // On other inputs a recomputation would say nothing.
+        return Ok(found);
+    }
+    let report = inputs.report;
+    let stated = stated_result(report);
+    match (&report.outcome, &stated) {
+        (RoundOutcome::Settled, Some(stated)) => {
+            let ours = carry_out(&inputs.round, engine)?.result;
+            if let Err(differs) = agree(&ours, stated) {
+                found.push(Difference {
+                    line: differs.line,
+                    reported: differs.theirs,
+                    recomputed: differs.ours,
+                });
+            }
+        }
+        (RoundOutcome::Settled, None) => found.push(difference("valuation", &"absent", &"needed")),
+        (RoundOutcome::Abandoned(reason), _) => abandoned(inputs, *reason, engine, &mut found),
+    }
+    money(inputs, stated.as_ref(), &mut found);
+    Ok(found)
+}
+
+fn difference(line: &str, reported: &dyn ToString, recomputed: &dyn ToString) -> Difference {
+    Difference {
+        line: line.to_owned(),
+        reported: reported.to_string(),
+        recomputed: recomputed.to_string(),
+    }
+}
+
+fn stated_result(report: &Report) -> Option<WorkResult> {
+    let (valuation, metrics) = (report.valuation.clone()?, report.metrics?);
+    Some(WorkResult { valuation, metrics, model: report.model })
+}
+
+/// Whether the bytes are those the report names, and whether its entries are what the senders signed.
+fn evidence(inputs: &AuditInputs<'_>, found: &mut Vec<Difference>) {
+    let AuditInputs { round, offer, report, before, headers } = *inputs;
+    let spec = round.spec;
+    let mut equal = |line: &str, reported: &dyn ToString, recomputed: &dyn ToString| {
+        let (reported, recomputed) = (reported.to_string(), recomputed.to_string());
+        if reported != recomputed {
+            found.push(difference(line, &reported, &recomputed));
+        }
+    };
+    let previous = before.map_or_else(|| florin_protocol::Digest(spec.id().0), Report::digest);
+    equal("previous", &report.previous, &previous);
+    equal("offer.previous", &offer.previous, &previous);
+    let base = before.map_or(spec.base_model, |report| report.model);
+    equal("base_model", &report.base_model, &base);
+    equal("offer.base_model", &offer.base_model, &base);
+    equal("scope.task", &report.scope.task, &spec.id());
+    equal("base model's bytes", &report.base_model, &blob_digest(round.base));
+    equal("holdout's bytes", &report.holdout, &blob_digest(round.holdout));
+    equal("entries", &report.entries.len(), &headers.len());
+    equal("entries' bytes", &report.entries.len(), &round.updates.len());
+    let ascending = report.entries.windows(2).all(|pair| pair[0].sender < pair[1].sender);
+    equal("entries ascending by sender", &ascending, &true);
+    for (i, ((entry, header), bytes)) in
+        report.entries.iter().zip(headers).zip(round.updates).enumerate()
+    {
+        let line = |field: &str| format!("entries[{i}].{field}");
+        equal(&line("header"), &entry.header, &header.digest());
+        equal(&line("sender"), &entry.sender, &header.sender);
+        equal(&line("sender asked"), &offer.cohort.contains(&entry.sender), &true);
+        equal(&line("update"), &entry.update, &header.update);
+        equal(&line("update's bytes"), &entry.update, &blob_digest(bytes));
+        equal(&line("rows_declared"), &entry.rows_declared, &header.rows);
+        let counted = spec.rows_counted(header.rows, entry.bond);
+        equal(&line("rows_counted"), &entry.rows_counted, &counted);
+        equal(&line("scope"), &format!("{:?}", header.scope), &format!("{:?}", report.scope));
+        equal(&line("base_model"), &header.base_model, &report.base_model);
+        let committed = report.commits.iter().find(|(sender, _)| *sender == entry.sender);
+        let committed = committed.map_or_else(|| "none".to_owned(), |(_, c)| c.to_string());
+        equal(&line("commitment"), &committed, &header.commitment());
+    }
+}
+
+/// Whether a round was given up for the reason that it states.
+fn abandoned(
+    inputs: &AuditInputs<'_>,
+    reason: AbandonReason,
+    engine: &mut dyn Engine,
+    found: &mut Vec<Difference>,
+) {
+    let needed = inputs.round.spec.rounds.cohort_min;
+    let got = u32::try_from(inputs.report.entries.len()).unwrap_or(u32::MAX);
+    match reason {
+        AbandonReason::TooFewUpdates { .. } => {
+            let honest = AbandonReason::TooFewUpdates { got, needed };
+            if reason != honest || got >= needed {
+                found.push(difference(
+                    "outcome",
+                    &format!("{reason:?}"),
+                    &format!("{got} updates came, {needed} were needed"),
+                ));
+            }
+        }
+        AbandonReason::ValuationFailed => {
+            if let Ok(outcome) = carry_out(&inputs.round, engine) {
+                let total = outcome.result.valuation.total_nano;
+                found.push(difference(
+                    "outcome",
+                    &"the valuation failed",
+                    &format!("it succeeds, with an improvement of {total} nano-nats"),
+                ));
+            }
+        }
+    }
+}
+
+/// Whether everything that follows from the stated scores follows.
+fn money(inputs: &AuditInputs<'_>, stated: Option<&WorkResult>, found: &mut Vec<Difference>) {
+    let AuditInputs { round, offer, report, before, .. } = *inputs;
+    if report.infrastructure.len() > 1 {
+        let paid = report.infrastructure.len();
+        found.push(difference("infrastructure", &format!("{paid} records paid"), &"at most 1"));
+    }
+    for (i, line) in report.infrastructure.iter().enumerate() {
+        let units = stated.map_or(0, |result| result.valuation.units);
+        if line.units != units {
+            let name = format!("infrastructure[{i}].units");
+            found.push(difference(&name, &line.units, &units));
+        }
+    }
+    let work: Vec<_> =
+        report.infrastructure.iter().map(|i| (i.provider, i.record, i.units)).collect();
+    let result = match (&report.outcome, stated) {
+        (RoundOutcome::Abandoned(reason), _) => Err(*reason),
+        (RoundOutcome::Settled, Some(result)) => Ok(result),
+        (RoundOutcome::Settled, None) => return,
+    };
+    let closed = close_round(&Closing {
+        spec: round.spec,
+        offer,
+        before,
+        commits: &report.commits,
+        entries: &report.entries,
+        missing: &report.missing,
+        result,
+        work: &work,
+    });
+    match closed {
+        Ok(ours) => compare("", &json(report), &json(&ours), found),
+        Err(error) => {
+            let rejection = Rejection::new(Code::Internal, error.to_string());
+            found.push(difference("lines", &"paid", &rejection));
+        }
+    }
+}
+
+fn json(report: &Report) -> Value {
+    serde_json::to_value(report).expect("a report has a JSON form")
+}
+
+/// Walks two JSON forms side by side and notes every leaf that differs.
+fn compare(path: &str, reported: &Value, recomputed: &Value, found: &mut Vec<Difference>) {
+    match (reported, recomputed) {
+        (Value::Object(a), Value::Object(b)) => {
+            let keys: std::collections::BTreeSet<_> = a.keys().chain(b.keys()).collect();
+            for key in keys {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                let of = |map: &serde_json::Map<_, _>| map.get(key).cloned().unwrap_or_default();
+                compare(&path, &of(a), &of(b), found);
+            }
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            for (i, (a, b)) in a.iter().zip(b).enumerate() {
+                compare(&format!("{path}[{i}]"), a, b, found);
+            }
+        }
+        (a, b) if a != b => found.push(difference(path, a, b)),
+        _ => {}
+    }
+}

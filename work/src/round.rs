@@ -1,0 +1,263 @@
+//! Valuing and aggregating one round.
+
+use std::cell::RefCell;
+
+use florin_contribution::{Closures, NanoError, RoundError, RoundRules, to_nano, value_round};
+use florin_learning::engine::EvalError;
+use florin_learning::{AffineLoss, AggregateError, Dataset, Engine, ModelSpec, aggregate, mean};
+use florin_protocol::{
+    Entry, Estimator, Metrics, Rejection, Scored, TaskSpec, Valuation, WorkResult, blob_digest,
+};
+
+use crate::check::{check_holdout, check_model, check_update, encode};
+use crate::convert::{aggregation, model_spec};
+
+/// How far two honest machines may differ in a score, an error or a loss, in nano-nats. Evaluation runs in `f64` with
+/// one order of summation, so engines differ by about 1e-12 nats, and by one nano-nat where that tips a rounding.
+pub const TOLERANCE_NANO: u64 = 10;
+
+/// A round's inputs: all of them public bytes that a report names by digest.
+#[derive(Clone, Copy)]
+pub struct Inputs<'a> {
+    /// The task.
+    pub spec: &'a TaskSpec,
+    /// The model that the round began with.
+    pub base: &'a [u8],
+    /// The validation rows, in canonical form.
+    pub holdout: &'a [u8],
+    /// The accepted updates, ascending by sender.
+    pub entries: &'a [Entry],
+    /// Their bytes, in the order of the entries.
+    pub updates: &'a [Vec<u8>],
+}
+
+/// What the work gives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// Scores, metrics and the new model's digest.
+    pub result: WorkResult,
+    /// The new model's bytes.
+    pub model: Vec<u8>,
+}
+
+/// Why the work gave nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkError {
+    /// A model that cannot be built.
+    #[error("model: {0}")]
+    Model(String),
+    /// An input that is not what its digest or the task says.
+    #[error("{what}: {source}")]
+    Input {
+        /// Which input.
+        what: String,
+        /// What is wrong with it.
+        source: Rejection,
+    },
+    /// More or fewer update bytes than entries.
+    #[error("{updates} updates for {entries} entries: every entry needs its bytes")]
+    Count {
+        /// How many entries.
+        entries: usize,
+        /// How many updates.
+        updates: usize,
+    },
+    /// The valuation failed.
+    #[error("valuation: {0}")]
+    Valuation(#[from] RoundError),
+    /// The engine failed.
+    #[error("evaluation: {0}")]
+    Evaluation(#[from] EvalError),
+    /// The updates do not combine.
+    #[error("aggregation: {0}")]
+    Aggregation(#[from] AggregateError),
+    /// A loss that is no number.
+    #[error("loss: {0}")]
+    Loss(#[from] NanoError),
+}
+
+/// Values the updates, keeps out those that harm beyond their error, aggregates the rest.
+///
+/// # Errors
+/// [`WorkError`]; the same on every machine for the same inputs.
+pub fn carry_out(inputs: &Inputs<'_>, engine: &mut dyn Engine) -> Result<Outcome, WorkError> {
+    let Inputs { spec, entries, updates, .. } = *inputs;
+    if entries.len() != updates.len() {
+        return Err(WorkError::Count { entries: entries.len(), updates: updates.len() });
+    }
+    let input = |what: &str| {
+        let what = what.to_owned();
+        move |source| WorkError::Input { what, source }
+    };
+    let model = model_spec(&spec.model);
+    let base = check_model(spec, inputs.base).map_err(input("base model"))?;
+    let holdout = check_holdout(spec, inputs.holdout).map_err(input("holdout"))?;
+    let deltas = entries
+        .iter()
+        .zip(updates)
+        .map(|(entry, bytes)| {
+            check_update(spec, bytes).map_err(input(&format!("update of {}", entry.sender)))
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    let valuation = value(spec, &model, &base, &deltas, &holdout, entries, engine)?;
+    let after = combine(spec, &base, &deltas, entries, &valuation)?;
+    let metrics = measure(&model, &base, &after, &holdout, engine)?;
+    let bytes = encode(spec, &after);
+    let result = WorkResult { valuation, metrics, model: blob_digest(&bytes) };
+    Ok(Outcome { result, model: bytes })
+}
+
+fn value(
+    spec: &TaskSpec,
+    model: &ModelSpec,
+    base: &[f32],
+    deltas: &[Vec<f32>],
+    holdout: &Dataset,
+    entries: &[Entry],
+    engine: &mut dyn Engine,
+) -> Result<Valuation, WorkError> {
+    let slices: Vec<&[f32]> = deltas.iter().map(Vec::as_slice).collect();
+    let affine = RefCell::new(AffineLoss::new(model, base, &slices, holdout, engine)?);
+    let mut source = Closures::new(
+        deltas.len(),
+        |coefficients: &[f64]| affine.borrow_mut().losses(coefficients),
+        |coefficients: &[f64]| affine.borrow_mut().slopes(coefficients),
+    );
+    let rows: Vec<u64> = entries.iter().map(|entry| entry.rows_counted).collect();
+    let Estimator::Path { nodes } = spec.estimator;
+    let rules = RoundRules { z_micro: spec.budget.withheld.0, nodes: nodes.into() };
+    let valued = value_round(&mut source, &rows, rules)?;
+    let scores = valued
+        .rows
+        .iter()
+        .zip(entries)
+        .map(|(row, entry)| Scored {
+            account: entry.sender,
+            score_nano: row.score_nano,
+            error_nano: row.error_nano,
+            excluded: row.excluded,
+        })
+        .collect();
+    Ok(Valuation {
+        loss_before_nano: valued.loss_before_nano,
+        loss_after_nano: valued.loss_after_nano,
+        total_nano: valued.total_nano,
+        gap_nano: valued.gap_nano,
+        scores,
+        units: valued.passes(),
+    })
+}
+
+/// The model after the round: by the task's rule over the updates that were not excluded, in the order of the senders.
+/// Bit for bit the model of a round in which the excluded ones were never sent.
+fn combine(
+    spec: &TaskSpec,
+    base: &[f32],
+    deltas: &[Vec<f32>],
+    entries: &[Entry],
+    valuation: &Valuation,
+) -> Result<Vec<f32>, WorkError> {
+    let kept: Vec<(u64, &[f32])> = entries
+        .iter()
+        .zip(deltas)
+        .zip(&valuation.scores)
+        .filter(|(_, score)| !score.excluded)
+        .map(|((entry, delta), _)| (entry.rows_counted, delta.as_slice()))
+        .collect();
+    if kept.is_empty() {
+        return Ok(base.to_vec());
+    }
+    let step = aggregate(aggregation(spec.rounds.aggregation), &kept)?;
+    Ok(base.iter().zip(step).map(|(base, step)| base + step).collect())
+}
+
+fn measure(
+    model: &ModelSpec,
+    before: &[f32],
+    after: &[f32],
+    holdout: &Dataset,
+    engine: &mut dyn Engine,
+) -> Result<Metrics, WorkError> {
+    let wide = |values: &[f32]| values.iter().map(|value| f64::from(*value)).collect::<Vec<_>>();
+    let (before, after) = (wide(before), wide(after));
+    let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    Ok(Metrics {
+        rows: count(holdout.rows()),
+        correct_before: count(engine.correct(model, &before, holdout)?),
+        correct_after: count(engine.correct(model, &after, holdout)?),
+        loss_after_nano: to_nano(mean(&engine.row_losses(model, &after, holdout)?))?,
+    })
+}
+
+/// The first figure in which two results disagree.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{line}: {theirs} was stated, {ours} was recomputed")]
+pub struct Disagreement {
+    /// Which figure.
+    pub line: String,
+    /// What was recomputed.
+    pub ours: String,
+    /// What was stated.
+    pub theirs: String,
+}
+
+/// Whether a stated result is what was recomputed: losses, scores and errors within [`TOLERANCE_NANO`], everything else
+/// exactly.
+///
+/// # Errors
+/// The first [`Disagreement`].
+pub fn agree(ours: &WorkResult, theirs: &WorkResult) -> Result<(), Disagreement> {
+    let differ = |line: &str, ours: &dyn ToString, theirs: &dyn ToString| {
+        Err(Disagreement {
+            line: line.to_owned(),
+            ours: ours.to_string(),
+            theirs: theirs.to_string(),
+        })
+    };
+    let (a, b) = (&ours.valuation, &theirs.valuation);
+    for (line, ours, theirs) in [
+        ("valuation.loss_before_nano", a.loss_before_nano, b.loss_before_nano),
+        ("valuation.loss_after_nano", a.loss_after_nano, b.loss_after_nano),
+        ("valuation.total_nano", a.total_nano, b.total_nano),
+        ("valuation.gap_nano", a.gap_nano, b.gap_nano),
+        ("metrics.loss_after_nano", ours.metrics.loss_after_nano, theirs.metrics.loss_after_nano),
+    ] {
+        if ours.abs_diff(theirs) > TOLERANCE_NANO {
+            return differ(line, &ours, &theirs);
+        }
+    }
+    if a.scores.len() != b.scores.len() {
+        return differ("valuation.scores", &a.scores.len(), &b.scores.len());
+    }
+    for (i, (ours, theirs)) in a.scores.iter().zip(&b.scores).enumerate() {
+        let line = |field| format!("valuation.scores[{i}].{field}");
+        if ours.account != theirs.account {
+            return differ(&line("account"), &ours.account, &theirs.account);
+        }
+        if ours.score_nano.abs_diff(theirs.score_nano) > TOLERANCE_NANO {
+            return differ(&line("score_nano"), &ours.score_nano, &theirs.score_nano);
+        }
+        if ours.error_nano.abs_diff(theirs.error_nano) > TOLERANCE_NANO {
+            return differ(&line("error_nano"), &ours.error_nano, &theirs.error_nano);
+        }
+        if ours.excluded != theirs.excluded {
+            return differ(&line("excluded"), &ours.excluded, &theirs.excluded);
+        }
+    }
+    for (line, ours, theirs) in [
+        ("metrics.rows", ours.metrics.rows, theirs.metrics.rows),
+        ("metrics.correct_before", ours.metrics.correct_before, theirs.metrics.correct_before),
+        ("metrics.correct_after", ours.metrics.correct_after, theirs.metrics.correct_after),
+    ] {
+        if ours != theirs {
+            return differ(line, &ours, &theirs);
+        }
+    }
+    if a.units != b.units {
+        return differ("valuation.units", &a.units, &b.units);
+    }
+    if ours.model != theirs.model {
+        return differ("model", &ours.model, &theirs.model);
+    }
+    Ok(())
+}

@@ -1,0 +1,343 @@
+//! A small round on real digits, its audit, and every forgery that the audit must name.
+
+use std::ops::ControlFlow;
+
+use florin_learning::data::{DataSource, canonical_bytes, load};
+use florin_learning::{Dataset, Reference, Trainer};
+use florin_protocol::*;
+
+use crate::*;
+
+struct World {
+    spec: TaskSpec,
+    base: Vec<u8>,
+    holdout: Vec<u8>,
+    offer: Offer,
+    headers: Vec<UpdateHeader>,
+    entries: Vec<Entry>,
+    updates: Vec<Vec<u8>>,
+}
+
+fn fln(text: &str) -> Amount {
+    text.parse().unwrap()
+}
+
+fn spec(base: &[u8], holdout: &[u8], rows: u32) -> TaskSpec {
+    let micro = |text: &str| text.parse().unwrap();
+    TaskSpec {
+        version: SPEC_VERSION,
+        market: Market { chain: ChainId(1), genesis: Digest([1; 32]) },
+        buyer: Address([1; 20]),
+        coordinator: Address([2; 20]),
+        arbiter: Address([3; 20]),
+        name: "digits".to_owned(),
+        salt: 0,
+        model: Model::Softmax { inputs: 64, classes: 10 },
+        base_model: blob_digest(base),
+        data: DataSchema { width: 64, classes: 10 },
+        holdout: Holdout { digest: blob_digest(holdout), rows },
+        training: Training {
+            epochs: 2,
+            batch: 16,
+            learning_rate: micro("0.1"),
+            momentum: Micro::ZERO,
+            weight_decay: Micro::ZERO,
+            clip_gradient: Micro::ZERO,
+            fedprox: Micro::ZERO,
+        },
+        rounds: RoundRules {
+            count: 2,
+            cohort_min: 2,
+            cohort_target: 4,
+            over_selection: 0,
+            enrol_ms: 0,
+            train_ms: 1_000,
+            reveal_ms: 1_000,
+            value_ms: 1_000,
+            delta_norm_max: micro("10"),
+            aggregation: Aggregation::Mean,
+        },
+        estimator: Estimator::Path { nodes: 3 },
+        budget: Budget {
+            data: fln("100"),
+            infrastructure: fln("10"),
+            per_nat_max: fln("100"),
+            withheld: micro("2"),
+            bond_min: fln("5"),
+            bond_per_row: fln("0.05"),
+            debit_max: fln("5"),
+            stake_min: fln("1"),
+            per_unit: fln("0.1"),
+            challenge_ms: 0,
+            unbond_ms: 0,
+        },
+        expires: Tick::NEVER,
+    }
+}
+
+/// Rows 0..400 are the holdout; sender `i` has rows of its own.
+fn shard(digits: &Dataset, i: usize) -> Dataset {
+    digits.slice(400 + 200 * i..600 + 200 * i).unwrap()
+}
+
+fn flipped(data: &Dataset) -> Dataset {
+    let labels = data.labels().iter().map(|label| 9 - label).collect();
+    Dataset::new(data.features().to_vec(), labels, data.width(), data.classes()).unwrap()
+}
+
+/// Two honest senders, one with flipped labels, one that changes nothing.
+fn world() -> World {
+    let digits = load(&DataSource::Digits).unwrap();
+    let holdout = canonical_bytes(&digits.slice(0..400).unwrap());
+    let base = initial_model(&Model::Softmax { inputs: 64, classes: 10 }, 7).unwrap();
+    let spec = spec(&base, &holdout, 400);
+    let start = check_model(&spec, &base).unwrap();
+    let shards =
+        [Some(shard(&digits, 0)), Some(shard(&digits, 1)), Some(flipped(&shard(&digits, 2))), None];
+    let updates: Vec<Vec<u8>> = shards
+        .iter()
+        .map(|shard| {
+            let mut delta = vec![0.0; start.len()];
+            if let Some(data) = shard {
+                let trained = Reference::new()
+                    .train(
+                        &model_spec(&spec.model),
+                        &start,
+                        data,
+                        &training(&spec.training),
+                        1,
+                        &mut |_| ControlFlow::Continue(()),
+                    )
+                    .unwrap();
+                delta = trained.params.iter().zip(&start).map(|(a, b)| a - b).collect();
+            }
+            clip_update(&spec, &mut delta);
+            encode(&spec, &delta)
+        })
+        .collect();
+    let scope = Scope { market: spec.market, task: spec.id(), round: Round::FIRST };
+    let cohort: Vec<Address> = (10..14).map(|n| Address([n; 20])).collect();
+    let offer = Offer {
+        scope,
+        base_model: spec.base_model,
+        previous: Digest(spec.id().0),
+        cohort: cohort.clone(),
+        opened: Tick(0),
+        commit_by: Tick(1_000),
+        reveal_by: Tick(2_000),
+        pool: spec.pool_of_round(Round::FIRST, None).unwrap(),
+    };
+    let headers: Vec<UpdateHeader> = cohort
+        .iter()
+        .zip(&updates)
+        .map(|(sender, bytes)| UpdateHeader {
+            scope,
+            sender: *sender,
+            offer: offer.digest(),
+            base_model: spec.base_model,
+            rows: 200,
+            update: blob_digest(bytes),
+            bytes: bytes.len() as u64,
+            salt: Digest([9; 32]),
+            expires: offer.reveal_by,
+        })
+        .collect();
+    let bond = fln("10");
+    let entries = headers
+        .iter()
+        .map(|header| Entry {
+            sender: header.sender,
+            header: header.digest(),
+            update: header.update,
+            rows_declared: header.rows,
+            rows_counted: spec.rows_counted(header.rows, bond),
+            bond,
+        })
+        .collect();
+    World { spec, base, holdout, offer, headers, entries, updates }
+}
+
+impl World {
+    fn inputs(&self) -> Inputs<'_> {
+        Inputs {
+            spec: &self.spec,
+            base: &self.base,
+            holdout: &self.holdout,
+            entries: &self.entries,
+            updates: &self.updates,
+        }
+    }
+
+    fn outcome(&self) -> Outcome {
+        carry_out(&self.inputs(), &mut Reference::new()).unwrap()
+    }
+
+    fn report(&self, result: Result<&WorkResult, AbandonReason>) -> Report {
+        let commits: Vec<_> = self.headers.iter().map(|h| (h.sender, h.commitment())).collect();
+        let provider = Address([20; 20]);
+        let work = result.map(|r| (provider, Digest([5; 32]), r.valuation.units));
+        close_round(&Closing {
+            spec: &self.spec,
+            offer: &self.offer,
+            before: None,
+            commits: &commits,
+            entries: &self.entries,
+            missing: &[],
+            result,
+            work: &work.into_iter().collect::<Vec<_>>(),
+        })
+        .unwrap()
+    }
+
+    fn audit(&self, report: &Report) -> Vec<Difference> {
+        let inputs = AuditInputs {
+            round: Inputs { entries: &report.entries, ..self.inputs() },
+            offer: &self.offer,
+            report,
+            before: None,
+            headers: &self.headers,
+        };
+        audit_round(&inputs, &mut Reference::new()).unwrap()
+    }
+}
+
+#[test]
+fn honest_work_helps_flipped_labels_harm_and_nothing_is_nothing() {
+    let world = world();
+    let Outcome { result, model } = world.outcome();
+    let scores = &result.valuation.scores;
+    assert!(scores[0].score_nano > 0 && scores[1].score_nano > 0, "{scores:?}");
+    assert!(scores[2].score_nano < 0 && scores[2].excluded, "{scores:?}");
+    assert_eq!((scores[3].score_nano, scores[3].error_nano), (0, 0), "{scores:?}");
+    assert!(result.metrics.correct_after > result.metrics.correct_before + 100);
+    assert_eq!(result.model, blob_digest(&model));
+    check_model(&world.spec, &model).unwrap();
+}
+
+#[test]
+fn an_excluded_update_leaves_no_trace_in_the_model() {
+    let mut world = world();
+    let with = world.outcome();
+    assert!(with.result.valuation.scores[2].excluded);
+    world.entries.remove(2);
+    world.updates.remove(2);
+    assert_eq!(world.outcome().model, with.model);
+}
+
+#[test]
+fn an_honest_report_has_no_difference() {
+    let world = world();
+    let report = world.report(Ok(&world.outcome().result));
+    assert!(!report.data_total.is_zero());
+    assert_eq!(world.audit(&report), []);
+}
+
+#[test]
+fn every_forgery_is_named_by_its_line() {
+    let world = world();
+    let honest = world.report(Ok(&world.outcome().result));
+    type Forgery = (&'static str, fn(&mut Report));
+    let forgeries: &[Forgery] = &[
+        ("valuation.scores[1].score_nano", |r| {
+            r.valuation.as_mut().unwrap().scores[1].score_nano += 11;
+        }),
+        ("valuation.scores[0].error_nano", |r| {
+            r.valuation.as_mut().unwrap().scores[0].error_nano -= 11;
+        }),
+        ("valuation.scores[2].excluded", |r| {
+            r.valuation.as_mut().unwrap().scores[2].excluded = false;
+        }),
+        ("valuation.total_nano", |r| r.valuation.as_mut().unwrap().total_nano += 1_000),
+        ("metrics.correct_after", |r| r.metrics.as_mut().unwrap().correct_after += 1),
+        ("model", |r| r.model = Digest([1; 32])),
+        ("lines[0].payout", |r| {
+            r.lines[0].payout = r.lines[0].payout.plus(Amount::from_units(1)).unwrap();
+        }),
+        ("lines[2].debit", |r| r.lines[2].debit = Amount::ZERO),
+        ("lines[3].reason", |r| r.lines[3].reason = Reason::Paid),
+        ("root", |r| r.root = Digest([1; 32])),
+        ("data_total", |r| r.data_total = Amount::ZERO),
+        ("infrastructure[0].units", |r| r.infrastructure[0].units += 1),
+        ("entries[0].rows_counted", |r| r.entries[0].rows_counted += 1),
+        ("entries[1].rows_declared", |r| r.entries[1].rows_declared = 10),
+        ("entries[1].update", |r| r.entries[1].update = Digest([1; 32])),
+        ("base_model", |r| r.base_model = Digest([1; 32])),
+        ("previous", |r| r.previous = Digest([1; 32])),
+        ("seed", |r| r.seed = Digest([1; 32])),
+        ("payout", |r| r.payout = PayoutId([1; 32])),
+        ("pool", |r| r.pool = Amount::ZERO),
+    ];
+    for (line, forge) in forgeries {
+        let mut report = honest.clone();
+        forge(&mut report);
+        let found = world.audit(&report);
+        assert!(found.iter().any(|d| d.line == *line), "{line}: {found:?}");
+    }
+}
+
+#[test]
+fn a_round_given_up_without_reason_is_named() {
+    let mut world = world();
+    let unfounded = world.report(Err(AbandonReason::ValuationFailed));
+    assert_eq!(world.audit(&unfounded)[0].line, "outcome");
+    let too_few = AbandonReason::TooFewUpdates { got: 1, needed: 2 };
+    assert_eq!(world.audit(&world.report(Err(too_few)))[0].line, "outcome");
+    world.entries.truncate(1);
+    world.updates.truncate(1);
+    world.headers.truncate(1);
+    assert_eq!(world.audit(&world.report(Err(too_few))), []);
+}
+
+#[test]
+fn rows_beyond_the_bond_do_not_count() {
+    let world = world();
+    assert_eq!(world.spec.rows_counted(1_000_000_000_000, fln("10")), 200);
+    assert_eq!(world.spec.rows_counted(7, fln("10")), 7);
+}
+
+#[test]
+fn bytes_that_are_no_update_are_refused_with_their_code() {
+    let World { spec, updates, .. } = world();
+    let good = &updates[0];
+    let float = |at: usize, value: f32| {
+        let mut bytes = good.clone();
+        let from = bytes.len() - 4 * (at + 1);
+        bytes[from..from + 4].copy_from_slice(&value.to_le_bytes());
+        bytes
+    };
+    let edited = |from: &str, to: &str| {
+        let mut bytes = good.clone();
+        let at = bytes.windows(from.len()).position(|w| w == from.as_bytes()).unwrap();
+        bytes[at..at + from.len()].copy_from_slice(to.as_bytes());
+        bytes
+    };
+    let mut huge_header = 99_000_000u64.to_le_bytes().to_vec();
+    huge_header.extend_from_slice(&good[8..]);
+    let mut longer = good.clone();
+    longer.extend_from_slice(&[0; 4]);
+    for (code, bytes) in [
+        (Code::UpdateNotFinite, float(3, f32::NAN)),
+        (Code::UpdateNotFinite, float(0, f32::INFINITY)),
+        (Code::UpdateNormTooLarge, float(0, 1e9)),
+        (Code::UpdateWrongSchema, edited("layer0.weight", "layer9.weight")),
+        (Code::UpdateWrongSchema, edited("[10,64]", "[64,10]")),
+        (Code::UpdateWrongSchema, edited("F32", "I32")),
+        (Code::TooLarge, huge_header),
+        (Code::TooLarge, longer),
+        (Code::Truncated, good[..good.len() - 1].to_vec()),
+        (Code::Truncated, vec![]),
+    ] {
+        let error = check_update(&spec, &bytes).expect_err(code.as_str());
+        assert_eq!(error.code, code, "{error}");
+    }
+    check_update(&spec, good).unwrap();
+}
+
+#[test]
+fn a_holdout_that_is_not_the_committed_one_is_refused() {
+    let World { spec, mut holdout, .. } = world();
+    check_holdout(&spec, &holdout).unwrap();
+    let last = holdout.len() - 1;
+    holdout[last] ^= 1;
+    assert_eq!(check_holdout(&spec, &holdout).unwrap_err().code, Code::BadTask);
+}
