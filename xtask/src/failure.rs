@@ -42,7 +42,7 @@ impl fmt::Display for Failure {
     }
 }
 
-const DISK_REMEDY: &str = "free about 3 GB on this disk, then run the same command again: it starts \
+const DISK_REMEDY: &str = "free about 3 GB on this disk (8 GB for benchmarks), then run the same command again: it starts \
                            over with what is missing";
 
 /// Puts a code to what pip or npm said before they gave up.

@@ -24,7 +24,10 @@ pub(crate) fn test(arguments: &[String]) -> Result<ExitCode, Failure> {
     setup::everything()?;
     let start = Instant::now();
     let mut cargo = process::cargo();
-    cargo.args(["test", "--workspace", "--no-fail-fast"]);
+    cargo.args(["test", "--no-fail-fast"]);
+    if !names_packages(arguments) {
+        cargo.arg("--workspace");
+    }
     if io::stderr().is_terminal() {
         cargo.args(["--color", "always"]);
     }
@@ -45,6 +48,12 @@ pub(crate) fn test(arguments: &[String]) -> Result<ExitCode, Failure> {
     Ok(ExitCode::FAILURE)
 }
 
+/// Whether the person has said which crates to test.
+fn names_packages(arguments: &[String]) -> bool {
+    let ours = arguments.iter().take_while(|argument| *argument != "--");
+    ours.into_iter().any(|argument| argument.starts_with("-p") || argument.starts_with("--package"))
+}
+
 /// Builds with cargo, whose own messages are the explanation when it fails.
 pub(crate) fn build(arguments: &[&str]) -> Result<(), Failure> {
     if process::run(process::cargo().args(arguments))?.success() {
@@ -55,4 +64,21 @@ pub(crate) fn build(arguments: &[&str]) -> Result<(), Failure> {
         format!("`cargo {}` failed", arguments.join(" ")),
         "read cargo's message above. If it is about libtorch, `cargo xtask setup` repairs it",
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_named_before_the_dashes_narrow_the_tests() {
+        let named = |text: &str| {
+            let arguments: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+            names_packages(&arguments)
+        };
+        assert!(named("-p florin-ledger"));
+        assert!(named("--release --package=xtask"));
+        assert!(!named("a_free_rider -- -p"));
+        assert!(!named(""));
+    }
 }

@@ -27,7 +27,12 @@ pub(crate) fn python_if_missing() -> Result<(), Failure> {
 pub(crate) fn bench_if_missing() -> Result<PathBuf, Failure> {
     let folder = process::tools_folder().join("bench");
     let python = Python::find()?;
-    packages_if_missing(&python, BENCH_PINS, &folder, "PyTorch and NumPy to compare with (3 GB)")?;
+    packages_if_missing(
+        &python,
+        BENCH_PINS,
+        &folder,
+        "PyTorch and NumPy to compare with (5 GB on disk)",
+    )?;
     Ok(folder)
 }
 
