@@ -1,0 +1,315 @@
+//! An append-only file whose records vouch for all that came before them.
+//!
+//! Each record is `length (u32 LE) ‖ check of the length (8 bytes) ‖ payload ‖ link (32 bytes)`.
+//! A link is blake3 in key-derivation mode over the link before it and the payload; the check of a
+//! length is the beginning of the same hash over the link before it and the length, so that a
+//! flipped length is seen as damage and not taken for the end. The file begins with a link of its
+//! own, over the name of what it records.
+//!
+//! A write that a crash cut short was never acknowledged: such a torn tail is cut off when the file
+//! is opened. Anything else that does not fit is damage, and the file is refused. What no such file
+//! can see is that its last records were taken away whole, by an old backup for example.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use crate::durable::{self, FileError};
+
+/// Longest record, in bytes.
+pub(crate) const RECORD_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Longest file, in bytes: a million rounds.
+pub(crate) const FILE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+const LENGTH_BYTES: usize = 4;
+const CHECK_BYTES: usize = 8;
+const HEAD_BYTES: usize = LENGTH_BYTES + CHECK_BYTES;
+const LINK_BYTES: usize = 32;
+
+type Link = [u8; LINK_BYTES];
+
+/// Why the file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ChainedError {
+    /// Another process has it open.
+    #[error(
+        "{path} is in use by another process: stop that one, or choose another data folder",
+        path = path.display()
+    )]
+    InUse {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Its records do not fit together.
+    #[error(
+        "{path} is damaged at byte {at}: {what}. It remembers what was signed, so nothing is signed \
+         without it: restore it from a backup, or use a new wallet",
+        path = path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        at: u64,
+        /// What is wrong.
+        what: String,
+    },
+    /// An earlier write failed, so it is not known what is on disk.
+    #[error("{path} failed while it was written: open it again", path = path.display())]
+    Failed {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Disk trouble.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+impl ChainedError {
+    /// The stable code.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::InUse { .. } => "DATA_FOLDER_IN_USE",
+            Self::Damaged { .. } => "GUARD_DAMAGED",
+            Self::Failed { .. } => "FILE_FAILED",
+            Self::File(error) => error.code(),
+        }
+    }
+}
+
+/// The file, open and locked against other processes.
+#[derive(Debug)]
+pub(crate) struct ChainedFile {
+    path: PathBuf,
+    file: File,
+    context: &'static str,
+    link: Link,
+    failed: bool,
+}
+
+impl ChainedFile {
+    /// Opens the file or makes a new one, and returns its records in order. `context` names what it
+    /// records; a file of something else is refused.
+    pub(crate) fn open(
+        path: &Path,
+        context: &'static str,
+    ) -> Result<(Self, Vec<Vec<u8>>), ChainedError> {
+        let failed = |what| move |source| FileError::new(what, path, source);
+        let mut file = durable::private()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(failed("open"))?;
+        file.try_lock().map_err(|error| match error {
+            std::fs::TryLockError::WouldBlock => ChainedError::InUse { path: path.to_owned() },
+            std::fs::TryLockError::Error(source) => FileError::new("lock", path, source).into(),
+        })?;
+        let damaged = |(at, what): (usize, String)| ChainedError::Damaged {
+            path: path.to_owned(),
+            at: at as u64,
+            what,
+        };
+        let length = file.metadata().map_err(failed("read"))?.len();
+        if length > FILE_BYTES_MAX {
+            return Err(damaged((0, format!("it has {length} bytes: at most {FILE_BYTES_MAX}"))));
+        }
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(failed("read"))?;
+        let read = read(&bytes, context).map_err(damaged)?;
+        if read.end < bytes.len() {
+            tracing::warn!(path = %path.display(), at = read.end, "cut a torn record off");
+            file.set_len(read.end as u64).map_err(failed("write"))?;
+        }
+        file.seek(SeekFrom::End(0)).map_err(failed("read"))?;
+        if read.end == 0 {
+            file.write_all(&read.link).map_err(failed("write"))?;
+        }
+        file.sync_all().map_err(failed("write"))?;
+        durable::sync_parent(path).map_err(failed("write"))?;
+        let path = path.to_owned();
+        Ok((Self { path, file, context, link: read.link, failed: false }, read.records))
+    }
+
+    /// Adds a record. When this returns, it is on disk.
+    pub(crate) fn append(&mut self, payload: &[u8]) -> Result<(), ChainedError> {
+        // After a failed write or sync nobody knows how much of it is on disk; only reading it
+        // again can tell.
+        if self.failed {
+            return Err(ChainedError::Failed { path: self.path.clone() });
+        }
+        let link = next_link(self.context, &self.link, payload);
+        let bytes = record(self.context, &self.link, payload, &link);
+        self.failed = true;
+        self.file
+            .write_all(&bytes)
+            .and_then(|()| self.file.sync_data())
+            .map_err(|source| FileError::new("write", &self.path, source))?;
+        self.failed = false;
+        self.link = link;
+        Ok(())
+    }
+}
+
+struct Records {
+    records: Vec<Vec<u8>>,
+    link: Link,
+    /// Where the next record goes.
+    end: usize,
+}
+
+/// Reads as many whole records as there are. What is left after [`Records::end`] is a torn tail.
+fn read(bytes: &[u8], context: &'static str) -> Result<Records, (usize, String)> {
+    let first = first_link(context);
+    let mut read = Records { records: Vec::new(), link: first, end: 0 };
+    if bytes.len() < LINK_BYTES && (first.starts_with(bytes) || blank(bytes)) {
+        return Ok(read);
+    }
+    if !bytes.starts_with(&first) {
+        return Err((0, format!("it does not begin as a file of \"{context}\"")));
+    }
+    read.end = LINK_BYTES;
+    loop {
+        let rest = &bytes[read.end..];
+        if rest.len() < HEAD_BYTES || blank(rest) {
+            return Ok(read);
+        }
+        let (head, body) = rest.split_at(HEAD_BYTES);
+        let (length, check) = head.split_at(LENGTH_BYTES);
+        if check != length_check(context, &read.link, length) {
+            return Err((read.end, "the length of a record was changed".to_owned()));
+        }
+        let length = length.iter().rev().fold(0, |sum, byte| sum << 8 | usize::from(*byte));
+        if length > RECORD_BYTES_MAX {
+            return Err((read.end, format!("a record of {length} bytes")));
+        }
+        if body.len() < length + LINK_BYTES {
+            return Ok(read);
+        }
+        let (payload, link) = body[..length + LINK_BYTES].split_at(length);
+        let expected = next_link(context, &read.link, payload);
+        if link != expected {
+            return Err((read.end, "a record was changed".to_owned()));
+        }
+        read.records.push(payload.to_vec());
+        read.link = expected;
+        read.end += HEAD_BYTES + length + LINK_BYTES;
+    }
+}
+
+/// What a power cut leaves where a file grew before its bytes arrived.
+fn blank(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| *byte == 0)
+}
+
+fn first_link(context: &'static str) -> Link {
+    *blake3::Hasher::new_derive_key(context).finalize().as_bytes()
+}
+
+fn next_link(context: &'static str, before: &Link, payload: &[u8]) -> Link {
+    let mut hasher = blake3::Hasher::new_derive_key(context);
+    hasher.update(b"record").update(before).update(payload);
+    *hasher.finalize().as_bytes()
+}
+
+fn length_check(context: &'static str, before: &Link, length: &[u8]) -> [u8; CHECK_BYTES] {
+    let mut hasher = blake3::Hasher::new_derive_key(context);
+    hasher.update(b"length").update(before).update(length);
+    let mut check = [0; CHECK_BYTES];
+    hasher.finalize_xof().fill(&mut check);
+    check
+}
+
+fn record(context: &'static str, before: &Link, payload: &[u8], link: &Link) -> Vec<u8> {
+    let length = u32::try_from(payload.len())
+        .ok()
+        .filter(|_| payload.len() <= RECORD_BYTES_MAX)
+        .expect("what is recorded is a protocol message, and those are shorter")
+        .to_le_bytes();
+    [&length[..], &length_check(context, before, &length), payload, link].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONTEXT: &str = "florin test records";
+
+    fn written() -> (tempfile::TempDir, PathBuf, Vec<Vec<u8>>) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let records = vec![b"one".to_vec(), Vec::new(), vec![0; 40], b"four".to_vec()];
+        let (mut file, before) = ChainedFile::open(&path, CONTEXT).unwrap();
+        assert!(before.is_empty());
+        for record in &records {
+            file.append(record).unwrap();
+        }
+        (folder, path, records)
+    }
+
+    #[test]
+    fn a_file_cut_anywhere_keeps_every_whole_record_and_goes_on() {
+        let (_folder, path, records) = written();
+        let whole = std::fs::read(&path).unwrap();
+        let mut seen = 0;
+        for length in 0..=whole.len() {
+            std::fs::write(&path, &whole[..length]).unwrap();
+            let (mut file, kept) = ChainedFile::open(&path, CONTEXT).unwrap();
+            assert_eq!(kept, records[..kept.len()], "cut at {length}");
+            assert!(kept.len() >= seen, "cut at {length}");
+            seen = kept.len();
+            file.append(b"next").unwrap();
+            drop(file);
+            let (_, again) = ChainedFile::open(&path, CONTEXT).unwrap();
+            assert_eq!(again.len(), kept.len() + 1, "cut at {length}");
+        }
+        assert_eq!(seen, records.len());
+    }
+
+    #[test]
+    fn a_tail_of_zeros_is_torn_and_not_damaged() {
+        let (_folder, path, records) = written();
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes.extend([0; 500]);
+        std::fs::write(&path, &bytes).unwrap();
+        assert_eq!(ChainedFile::open(&path, CONTEXT).unwrap().1, records);
+        std::fs::write(&path, [0; 20]).unwrap();
+        assert!(ChainedFile::open(&path, CONTEXT).unwrap().1.is_empty());
+    }
+
+    #[test]
+    fn a_file_with_any_flipped_byte_is_refused() {
+        let (_folder, path, _) = written();
+        let whole = std::fs::read(&path).unwrap();
+        for at in 0..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 0x10;
+            std::fs::write(&path, &bytes).unwrap();
+            let error = ChainedFile::open(&path, CONTEXT).unwrap_err();
+            assert_eq!(error.code(), "GUARD_DAMAGED", "flipped at {at}: {error}");
+            assert_eq!(std::fs::read(&path).unwrap(), bytes, "evidence is left as it is");
+        }
+    }
+
+    #[test]
+    fn a_record_taken_from_the_middle_is_missed() {
+        let (_folder, path, records) = written();
+        let bytes = std::fs::read(&path).unwrap();
+        let second = LINK_BYTES + HEAD_BYTES + records[0].len() + LINK_BYTES;
+        let third = second + HEAD_BYTES + records[1].len() + LINK_BYTES;
+        std::fs::write(&path, [&bytes[..second], &bytes[third..]].concat()).unwrap();
+        assert_eq!(ChainedFile::open(&path, CONTEXT).unwrap_err().code(), "GUARD_DAMAGED");
+    }
+
+    #[test]
+    fn a_second_user_and_another_kind_of_file_are_refused() {
+        let (_folder, path, _) = written();
+        let first = ChainedFile::open(&path, CONTEXT).unwrap();
+        let error = ChainedFile::open(&path, CONTEXT).unwrap_err();
+        assert_eq!(error.code(), "DATA_FOLDER_IN_USE");
+        drop(first);
+        let error = ChainedFile::open(&path, "florin test other records").unwrap_err();
+        assert_eq!(error.code(), "GUARD_DAMAGED");
+    }
+}

@@ -1,0 +1,151 @@
+//! Files that are there whole or not at all.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A file operation that failed: what was tried, where, and what the system said.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {what} {path}: {source}", path = path.display())]
+pub struct FileError {
+    /// What was tried: `read`, `write`, `lock`.
+    pub what: &'static str,
+    /// Which file or folder.
+    pub path: PathBuf,
+    /// What the system said.
+    pub source: io::Error,
+}
+
+impl FileError {
+    pub(crate) fn new(what: &'static str, path: &Path, source: io::Error) -> Self {
+        Self { what, path: path.to_owned(), source }
+    }
+
+    /// The stable code: `STORAGE_FULL`, or `FILE_FAILED` for everything else.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self.source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "STORAGE_FULL",
+            _ => "FILE_FAILED",
+        }
+    }
+}
+
+/// Makes two names that are written beside each other at the same time different.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+/// Readable and writable for its owner only.
+pub(crate) fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}
+
+/// Creates a folder and its parents; new ones are for their owner only.
+pub(crate) fn create_folder(path: &Path) -> Result<(), FileError> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(path).map_err(|source| FileError::new("create the folder", path, source))
+}
+
+/// Writes a file whole: a crash leaves the old one or the new one. Mode 0600.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+    let beside = write_beside(path, bytes)?;
+    let renamed = fs::rename(&beside, path).and_then(|()| sync_parent(path));
+    renamed.map_err(|source| {
+        let _ = fs::remove_file(&beside);
+        FileError::new("write", path, source)
+    })
+}
+
+/// Writes a file whole, unless there is one of this name: then the error's kind is
+/// [`io::ErrorKind::AlreadyExists`] and the file stays as it is. Mode 0600.
+pub(crate) fn create(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+    let beside = write_beside(path, bytes)?;
+    // A link, unlike a rename, refuses to replace what is there.
+    let linked = fs::hard_link(&beside, path);
+    let _ = fs::remove_file(&beside);
+    linked.and_then(|()| sync_parent(path)).map_err(|source| FileError::new("write", path, source))
+}
+
+/// Reads a file of at most `limit` bytes; `None` where there is none.
+pub(crate) fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, FileError> {
+    let failed = |source| FileError::new("read", path, source);
+    let length = match fs::metadata(path) {
+        Ok(metadata) => metadata.len(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed(error)),
+    };
+    if length > limit {
+        let what = format!("it has {length} bytes, and at most {limit} are expected");
+        return Err(failed(io::Error::new(io::ErrorKind::FileTooLarge, what)));
+    }
+    fs::read(path).map(Some).map_err(failed)
+}
+
+fn write_beside(path: &Path, bytes: &[u8]) -> Result<PathBuf, FileError> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    name.push(format!(".{}-{number}.new", std::process::id()));
+    let beside = path.with_file_name(name);
+    let write = || -> io::Result<()> {
+        // Left behind by a crashed process that had our number.
+        let _ = fs::remove_file(&beside);
+        let mut file = private().write(true).create_new(true).open(&beside)?;
+        file.write_all(bytes)?;
+        file.sync_all()
+    };
+    match write() {
+        Ok(()) => Ok(beside),
+        Err(source) => {
+            let _ = fs::remove_file(&beside);
+            Err(FileError::new("write", path, source))
+        }
+    }
+}
+
+/// Makes a new or renamed file's name durable.
+pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    File::open(parent)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_private_and_is_not_overwritten_by_create() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("wallet.json");
+        create(&path, b"first").unwrap();
+        let error = create(&path, b"second").unwrap_err();
+        assert_eq!(error.source.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(&path).unwrap(), b"first");
+        replace(&path, b"third").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"third");
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left behind");
+    }
+
+    #[test]
+    fn a_file_longer_than_expected_is_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("big");
+        replace(&path, &[0; 11]).unwrap();
+        assert_eq!(read(&path, 11).unwrap().unwrap().len(), 11);
+        assert!(read(&path, 10).unwrap_err().to_string().contains("at most 10"));
+        assert!(read(&folder.path().join("none"), 10).unwrap().is_none());
+    }
+}

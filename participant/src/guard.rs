@@ -1,0 +1,367 @@
+//! The signing guard: what a node key may say only once is written down before it is said.
+//!
+//! One round has one update of a sender, and one order has one result of a provider. Two different
+//! ones, both signed, would be evidence against their signer, whether it cheated or merely crashed
+//! and computed again. So the guard holds the node key, and gives a signature only after its record
+//! is on disk. Asked again for the same content, also after a crash, it answers with what it
+//! recorded: ed25519 is deterministic, so it is the same signature. Asked for other content it
+//! refuses.
+//!
+//! The record lives in the data folder, and one process at a time may use it. The same wallet used
+//! from two folders, or from a backup older than its last signature, is beyond what it can see.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use borsh::{BorshDeserialize, BorshSerialize};
+use florin_protocol::{
+    BlobRequest, Canonical, Commit, Digest, Enrol, Market, NodeKey, NodeSigner, Round, Signed,
+    TaskId, UpdateHeader, WorkQuery, WorkRecord,
+};
+
+use crate::chained::{ChainedError, ChainedFile};
+
+/// Context of the guard file's chain.
+const CONTEXT: &str = "florin v1 signing guard";
+
+/// What the guard file records.
+#[derive(BorshSerialize, BorshDeserialize)]
+enum Record {
+    /// An update was about to be signed.
+    Update(UpdateHeader),
+    /// A work record was about to be signed.
+    Work(WorkRecord),
+}
+
+type UpdateKey = (Market, TaskId, Round);
+type WorkKey = (Market, Digest);
+
+/// Why something was not signed.
+#[derive(Debug, thiserror::Error)]
+pub enum GuardError {
+    /// Another update of this round was signed before.
+    #[error(
+        "round {round} of task {task}: an update with digest {recorded} was signed before, so \
+         {refused} is not: two signed updates for one round are evidence against their sender"
+    )]
+    DoubleUpdate {
+        /// The task.
+        task: TaskId,
+        /// The round.
+        round: Round,
+        /// Digest of the header that was signed.
+        recorded: Digest,
+        /// Digest of the header that was asked for.
+        refused: Digest,
+    },
+    /// Another result of this order was signed before.
+    #[error(
+        "order {order}: another result was signed before, so this one is not: two signed results \
+         for one order are evidence against their provider"
+    )]
+    DoubleWork {
+        /// The order's digest.
+        order: Digest,
+    },
+    /// A record that is none, in a file whose links are whole: written by another program.
+    #[error("the guard file holds a record that this program does not know: {0}")]
+    UnknownRecord(String),
+    /// The file cannot be used.
+    #[error(transparent)]
+    File(#[from] ChainedError),
+}
+
+impl GuardError {
+    /// The stable code.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::DoubleUpdate { .. } | Self::DoubleWork { .. } => "DOUBLE_SIGN",
+            Self::UnknownRecord(_) => "GUARD_DAMAGED",
+            Self::File(error) => error.code(),
+        }
+    }
+}
+
+/// Messages that may be signed as often as anybody likes: wishes and questions, which bind to
+/// nothing.
+pub trait Unguarded: Canonical {}
+impl Unguarded for Enrol {}
+impl Unguarded for BlobRequest {}
+impl Unguarded for WorkQuery {}
+
+/// A node key that remembers what it signed.
+#[derive(Debug)]
+pub struct Guard {
+    file: ChainedFile,
+    signer: NodeSigner,
+    updates: BTreeMap<UpdateKey, UpdateHeader>,
+    work: BTreeMap<WorkKey, WorkRecord>,
+}
+
+/// An update's two signed messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignedUpdate {
+    /// Said first.
+    pub commit: Signed<Commit>,
+    /// Travels with the bytes.
+    pub header: Signed<UpdateHeader>,
+}
+
+impl Guard {
+    /// Opens the guard file at `path`, or begins one.
+    ///
+    /// # Errors
+    /// [`GuardError::File`]: in use, damaged, or disk trouble; [`GuardError::UnknownRecord`].
+    pub fn open(path: &Path, signer: NodeSigner) -> Result<Self, GuardError> {
+        let (file, records) = ChainedFile::open(path, CONTEXT)?;
+        let mut guard = Self { file, signer, updates: BTreeMap::new(), work: BTreeMap::new() };
+        for bytes in records {
+            let record = borsh::from_slice(&bytes)
+                .map_err(|error| GuardError::UnknownRecord(error.to_string()))?;
+            guard.remember(record);
+        }
+        Ok(guard)
+    }
+
+    /// The public half of the key.
+    #[must_use]
+    pub fn key(&self) -> NodeKey {
+        self.signer.key()
+    }
+
+    /// The update that was recorded for a round, signed again.
+    #[must_use]
+    pub fn update_of(&self, market: Market, task: TaskId, round: Round) -> Option<SignedUpdate> {
+        let header = self.updates.get(&(market, task, round))?;
+        Some(self.signed_update(header.clone()))
+    }
+
+    /// Records an update, then signs its commit and its header.
+    ///
+    /// Where an update of this market, task and round is recorded already, the recorded one is
+    /// signed if it has the same content: sender, offer, base model, rows, digest and length. Salt
+    /// and expiry are then the recorded ones.
+    ///
+    /// # Errors
+    /// [`GuardError::DoubleUpdate`] for other content; [`GuardError::File`].
+    pub fn sign_update(&mut self, header: UpdateHeader) -> Result<SignedUpdate, GuardError> {
+        let key = (header.scope.market, header.scope.task, header.scope.round);
+        if let Some(recorded) = self.updates.get(&key) {
+            let same =
+                UpdateHeader { salt: recorded.salt, expires: recorded.expires, ..header.clone() }
+                    == *recorded;
+            return if same {
+                Ok(self.signed_update(recorded.clone()))
+            } else {
+                Err(GuardError::DoubleUpdate {
+                    task: header.scope.task,
+                    round: header.scope.round,
+                    recorded: recorded.digest(),
+                    refused: header.digest(),
+                })
+            };
+        }
+        self.record(Record::Update(header.clone()))?;
+        Ok(self.signed_update(header))
+    }
+
+    /// The work record that was made for an order, signed again.
+    #[must_use]
+    pub fn work_of(&self, market: Market, order: Digest) -> Option<Signed<WorkRecord>> {
+        self.work.get(&(market, order)).map(|record| self.signer.sign(record.clone()))
+    }
+
+    /// Records a result, then signs it. The same again is signed again.
+    ///
+    /// # Errors
+    /// [`GuardError::DoubleWork`] for another result of the same order; [`GuardError::File`].
+    pub fn sign_work(&mut self, record: WorkRecord) -> Result<Signed<WorkRecord>, GuardError> {
+        match self.work.get(&(record.market, record.order)) {
+            Some(recorded) if *recorded != record => {
+                return Err(GuardError::DoubleWork { order: record.order });
+            }
+            Some(_) => {}
+            None => self.record(Record::Work(record.clone()))?,
+        }
+        Ok(self.signer.sign(record))
+    }
+
+    /// Signs a message that may be said again.
+    #[must_use]
+    pub fn sign<T: Unguarded>(&self, body: T) -> Signed<T> {
+        self.signer.sign(body)
+    }
+
+    /// The key itself, for the one message that both keys sign: a registration.
+    pub(crate) fn signer(&self) -> &NodeSigner {
+        &self.signer
+    }
+
+    fn signed_update(&self, header: UpdateHeader) -> SignedUpdate {
+        let commit = Commit {
+            scope: header.scope,
+            sender: header.sender,
+            offer: header.offer,
+            commitment: header.commitment(),
+        };
+        SignedUpdate { commit: self.signer.sign(commit), header: self.signer.sign(header) }
+    }
+
+    fn record(&mut self, record: Record) -> Result<(), GuardError> {
+        let bytes = borsh::to_vec(&record).expect("writing to memory does not fail");
+        self.file.append(&bytes)?;
+        self.remember(record);
+        Ok(())
+    }
+
+    fn remember(&mut self, record: Record) {
+        match record {
+            Record::Update(header) => {
+                let key = (header.scope.market, header.scope.task, header.scope.round);
+                self.updates.insert(key, header);
+            }
+            Record::Work(record) => {
+                self.work.insert((record.market, record.order), record);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use florin_protocol::{Address, ChainId, Metrics, Scope, Tick, Valuation, WorkResult};
+
+    use super::*;
+
+    fn signer() -> NodeSigner {
+        NodeSigner::from_seed(&[5; 32])
+    }
+
+    fn header(round: u32, update: u8) -> UpdateHeader {
+        let market = Market { chain: ChainId(7), genesis: Digest([1; 32]) };
+        UpdateHeader {
+            scope: Scope { market, task: TaskId([2; 32]), round: Round(round) },
+            sender: Address([3; 20]),
+            offer: Digest([4; 32]),
+            base_model: Digest([5; 32]),
+            rows: 100,
+            update: Digest([update; 32]),
+            bytes: 40,
+            salt: Digest([6; 32]),
+            expires: Tick(1_000),
+        }
+    }
+
+    fn work(order: u8, total_nano: i64) -> WorkRecord {
+        let valuation = Valuation {
+            loss_before_nano: 2,
+            loss_after_nano: 1,
+            total_nano,
+            gap_nano: 0,
+            scores: Vec::new(),
+            units: 5,
+        };
+        let result = WorkResult { valuation, metrics: Metrics::default(), model: Digest([8; 32]) };
+        WorkRecord {
+            market: header(1, 1).scope.market,
+            order: Digest([order; 32]),
+            provider: Address([9; 20]),
+            result,
+        }
+    }
+
+    fn place() -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("guard");
+        (folder, path)
+    }
+
+    #[test]
+    fn a_second_update_for_a_round_is_refused_also_after_reopening() {
+        let (_folder, path) = place();
+        let mut guard = Guard::open(&path, signer()).unwrap();
+        let first = guard.sign_update(header(1, 1)).unwrap();
+        assert!(
+            first.header.verify(guard.key()).is_ok() && first.commit.verify(guard.key()).is_ok()
+        );
+        assert_eq!(first.commit.body.commitment, header(1, 1).commitment());
+        for _ in 0..2 {
+            let error = guard.sign_update(header(1, 2)).unwrap_err();
+            assert_eq!(error.code(), "DOUBLE_SIGN", "{error}");
+            for other in [
+                UpdateHeader { rows: 101, ..header(1, 1) },
+                UpdateHeader { offer: Digest([9; 32]), ..header(1, 1) },
+                UpdateHeader { base_model: Digest([9; 32]), ..header(1, 1) },
+                UpdateHeader { sender: Address([9; 20]), ..header(1, 1) },
+                UpdateHeader { bytes: 41, ..header(1, 1) },
+            ] {
+                assert_eq!(guard.sign_update(other).unwrap_err().code(), "DOUBLE_SIGN");
+            }
+            drop(guard);
+            guard = Guard::open(&path, signer()).unwrap();
+        }
+        guard.sign_update(header(2, 2)).unwrap();
+    }
+
+    #[test]
+    fn the_same_update_is_answered_with_the_recorded_signature() {
+        let (_folder, path) = place();
+        let first = Guard::open(&path, signer()).unwrap().sign_update(header(1, 1)).unwrap();
+        let mut guard = Guard::open(&path, signer()).unwrap();
+        let later = UpdateHeader { salt: Digest([77; 32]), expires: Tick(2_000), ..header(1, 1) };
+        assert_eq!(guard.sign_update(later).unwrap(), first);
+        let scope = header(1, 1).scope;
+        assert_eq!(guard.update_of(scope.market, scope.task, scope.round).unwrap(), first);
+        assert_eq!(guard.update_of(scope.market, scope.task, Round(2)), None);
+    }
+
+    #[test]
+    fn the_record_is_on_disk_before_the_signature_is_given() {
+        let (_folder, path) = place();
+        let mut guard = Guard::open(&path, signer()).unwrap();
+        let empty = std::fs::read(&path).unwrap();
+        let first = guard.sign_update(header(1, 1)).unwrap();
+        let full = std::fs::read(&path).unwrap();
+        drop(guard);
+        // A crash at any byte of the record: either the update is recorded, and the same signature
+        // comes out, or it is not, and then none had been given.
+        for length in empty.len()..=full.len() {
+            std::fs::write(&path, &full[..length]).unwrap();
+            let mut guard = Guard::open(&path, signer()).unwrap();
+            let other = guard.sign_update(header(1, 2));
+            if length == full.len() {
+                assert_eq!(other.unwrap_err().code(), "DOUBLE_SIGN");
+                assert_eq!(guard.sign_update(header(1, 1)).unwrap(), first);
+            } else {
+                other.unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn one_order_has_one_result() {
+        let (_folder, path) = place();
+        let mut guard = Guard::open(&path, signer()).unwrap();
+        let first = guard.sign_work(work(1, 10)).unwrap();
+        assert_eq!(guard.sign_work(work(1, 11)).unwrap_err().code(), "DOUBLE_SIGN");
+        guard.sign_work(work(2, 11)).unwrap();
+        drop(guard);
+        let mut guard = Guard::open(&path, signer()).unwrap();
+        assert_eq!(guard.sign_work(work(1, 11)).unwrap_err().code(), "DOUBLE_SIGN");
+        assert_eq!(guard.sign_work(work(1, 10)).unwrap(), first);
+        let market = first.body.market;
+        assert_eq!(guard.work_of(market, first.body.order), Some(first));
+        assert_eq!(guard.work_of(market, Digest([3; 32])), None);
+    }
+
+    #[test]
+    fn a_second_process_cannot_open_the_guard() {
+        let (_folder, path) = place();
+        let _first = Guard::open(&path, signer()).unwrap();
+        let error = Guard::open(&path, signer()).unwrap_err();
+        assert_eq!(error.code(), "DATA_FOLDER_IN_USE", "{error}");
+    }
+}

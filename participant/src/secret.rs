@@ -1,0 +1,123 @@
+//! Secrets in memory: wiped when they go, never printed.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use zeroize::Zeroizing;
+
+/// Longest passphrase, phrase or key text that is read from a file or a variable, in bytes.
+pub const SECRET_BYTES_MAX: u64 = 4_096;
+
+/// A passphrase, a recovery phrase or a private key as text. Its `Debug` prints nothing of it, it
+/// has no `Display`, and its memory is wiped when it goes.
+#[derive(Clone)]
+pub struct Secret(Zeroizing<String>);
+
+/// Why a secret could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum SecretError {
+    /// The file cannot be read.
+    #[error("the secret file {path} cannot be read: {source}", path = path.display())]
+    Unreadable {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file is longer than any secret.
+    #[error(
+        "the secret file {path} has {bytes} bytes: a secret has at most {SECRET_BYTES_MAX}",
+        path = path.display()
+    )]
+    TooLong {
+        /// Which file.
+        path: PathBuf,
+        /// How long it is.
+        bytes: u64,
+    },
+    /// Not set, or not text.
+    #[error("the variable {0} is not set, or is not text: put the secret there, or use a file")]
+    NoVariable(String),
+}
+
+impl SecretError {
+    /// The stable code.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Unreadable { .. } => "SECRET_UNREADABLE",
+            Self::TooLong { .. } => "SECRET_TOO_LONG",
+            Self::NoVariable(_) => "SECRET_NOT_SET",
+        }
+    }
+}
+
+impl Secret {
+    /// Takes a secret that was typed at a prompt. There is no way to give one as a flag, where
+    /// every process on the machine could read it.
+    #[must_use]
+    pub fn new(text: String) -> Self {
+        Self(Zeroizing::new(text))
+    }
+
+    /// Reads a file, without the line break at its end.
+    ///
+    /// # Errors
+    /// [`SecretError::Unreadable`] and [`SecretError::TooLong`].
+    pub fn from_file(path: &Path) -> Result<Self, SecretError> {
+        let unreadable = |source| SecretError::Unreadable { path: path.to_owned(), source };
+        let bytes = std::fs::metadata(path).map_err(unreadable)?.len();
+        if bytes > SECRET_BYTES_MAX {
+            return Err(SecretError::TooLong { path: path.to_owned(), bytes });
+        }
+        let text = Zeroizing::new(std::fs::read_to_string(path).map_err(unreadable)?);
+        Ok(Self::new(text.trim_end_matches(['\r', '\n']).to_owned()))
+    }
+
+    /// Reads an environment variable.
+    ///
+    /// # Errors
+    /// [`SecretError::NoVariable`].
+    pub fn from_variable(name: &str) -> Result<Self, SecretError> {
+        std::env::var(name).map(Self::new).map_err(|_| SecretError::NoVariable(name.to_owned()))
+    }
+
+    /// The text, for whoever must have it: a key derivation, or the one screen that shows a new
+    /// wallet's recovery phrase.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_does_not_print_itself() {
+        let secret = Secret::new("correct horse".to_owned());
+        assert_eq!(format!("{secret:?} {:?}", Some(&secret)), "Secret Some(Secret)");
+    }
+
+    #[test]
+    fn a_secret_file_loses_its_line_break_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("passphrase");
+        std::fs::write(&path, " two words \r\n").unwrap();
+        assert_eq!(Secret::from_file(&path).unwrap().reveal(), " two words ");
+        std::fs::write(&path, vec![b'x'; 5_000]).unwrap();
+        let error = Secret::from_file(&path).unwrap_err();
+        assert_eq!(error.code(), "SECRET_TOO_LONG");
+        let error = Secret::from_file(&folder.path().join("none")).unwrap_err();
+        assert_eq!(error.code(), "SECRET_UNREADABLE");
+        let error = Secret::from_variable("FLORIN_TEST_NO_SUCH_VARIABLE").unwrap_err();
+        assert_eq!(error.code(), "SECRET_NOT_SET");
+    }
+}

@@ -1,0 +1,206 @@
+//! Keystore v3 files (Web3 Secret Storage), as geth, MetaMask and foundry read and write them.
+//!
+//! Reading goes through alloy, after a check of every field that it would trust: a file may come
+//! from anywhere, and a wrong length or a huge cost must be an error and not a crash. Writing is
+//! our own, because alloy's writer neither lets the cost be chosen nor notes the address.
+
+use std::path::Path;
+
+use aes::Aes128;
+use alloy_primitives::keccak256;
+use alloy_signer_local::PrivateKeySigner;
+use ctr::Ctr128BE;
+use ctr::cipher::{KeyIvInit, StreamCipher};
+use florin_protocol::Address;
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use super::WalletError;
+use crate::durable;
+use crate::secret::Secret;
+
+/// Largest keystore file that is read, in bytes; real ones have about 500.
+pub const KEYSTORE_BYTES_MAX: u64 = 64 * 1024;
+/// Most memory that a file may make scrypt take, in bytes.
+const SCRYPT_MEMORY_MAX: u64 = 1024 * 1024 * 1024;
+/// Most lanes of scrypt.
+const SCRYPT_LANES_MAX: u32 = 64;
+/// Most iterations of PBKDF2.
+const PBKDF2_ITERATIONS_MAX: u32 = 10_000_000;
+/// Longest salt, in bytes.
+const SALT_BYTES_MAX: usize = 256;
+const SCRYPT_BLOCK: u32 = 8;
+const SCRYPT_LANES: u32 = 1;
+const DERIVED_BYTES: usize = 32;
+const IV_BYTES: usize = 16;
+const KEY_BYTES: usize = 32;
+const KEY_BYTES_MIN: usize = 28;
+
+/// How hard a keystore's passphrase is to guess: scrypt's cost, with geth's two settings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Strength {
+    /// N = 2¹⁸: 256 MiB and about a second for each guess. For wallets that hold anything.
+    #[default]
+    Standard,
+    /// N = 2¹²: 4 MiB and some milliseconds. For demonstrations and tests.
+    Light,
+}
+
+impl Strength {
+    const fn log_n(self) -> u8 {
+        match self {
+            Self::Standard => 18,
+            Self::Light => 12,
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct File {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    address: Option<String>,
+    crypto: Crypto,
+    id: String,
+    version: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Crypto {
+    cipher: String,
+    cipherparams: CipherParams,
+    ciphertext: String,
+    kdf: String,
+    kdfparams: KdfParams,
+    mac: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct CipherParams {
+    iv: String,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum KdfParams {
+    Pbkdf2 { c: u32, dklen: u32, prf: String, salt: String },
+    Scrypt { dklen: u32, n: u32, p: u32, r: u32, salt: String },
+}
+
+/// Reads the file at `path` with its passphrase.
+pub(super) fn open(path: &Path, passphrase: &Secret) -> Result<PrivateKeySigner, WalletError> {
+    let corrupt = |what: String| WalletError::KeystoreCorrupt { path: path.to_owned(), what };
+    let bytes = durable::read(path, KEYSTORE_BYTES_MAX)?
+        .ok_or_else(|| WalletError::NoKeystore { path: path.to_owned() })?;
+    let file: File = serde_json::from_slice(&bytes).map_err(|error| corrupt(error.to_string()))?;
+    check(&file).map_err(corrupt)?;
+    // What is left to go wrong is the checksum over key and ciphertext: it fails for another
+    // passphrase and for flipped bytes alike, and nobody can tell which.
+    let signer = PrivateKeySigner::decrypt_keystore(path, passphrase.reveal())
+        .map_err(|_| WalletError::WrongPassphrase { path: path.to_owned() })?;
+    if let Some(text) = &file.address {
+        let stated: Address = text.parse().map_err(|_| corrupt(format!("address {text:?}")))?;
+        let actual = Address::from(signer.address());
+        if stated != actual {
+            return Err(corrupt(format!("it states address {stated}, but its key is {actual}'s")));
+        }
+    }
+    Ok(signer)
+}
+
+/// Holds every field against what the readers rely on.
+fn check(file: &File) -> Result<(), String> {
+    let must = |holds: bool, what: &str| if holds { Ok(()) } else { Err(what.to_owned()) };
+    let hex = |text: &str, what: &str| {
+        let even = text.len().is_multiple_of(2) && text.bytes().all(|c| c.is_ascii_hexdigit());
+        if even { Ok(text.len() / 2) } else { Err(format!("{what} is not hexadecimal")) }
+    };
+    must(file.version == 3, &format!("version is {}: must be 3", file.version))?;
+    let crypto = &file.crypto;
+    must(
+        crypto.cipher == "aes-128-ctr",
+        &format!("cipher is {:?}: must be \"aes-128-ctr\"", crypto.cipher),
+    )?;
+    must(hex(&crypto.cipherparams.iv, "iv")? == IV_BYTES, "iv must have 16 bytes")?;
+    // Early geth left the zeros at a key's front out.
+    let key_bytes = hex(&crypto.ciphertext, "ciphertext")?;
+    must((KEY_BYTES_MIN..=KEY_BYTES).contains(&key_bytes), "ciphertext must have 32 bytes")?;
+    must(hex(&crypto.mac, "mac")? == 32, "mac must have 32 bytes")?;
+    let length = DERIVED_BYTES as u32;
+    let salt_fits = |salt: &str| Ok::<bool, String>(hex(salt, "salt")? <= SALT_BYTES_MAX);
+    match (&crypto.kdfparams, crypto.kdf.as_str()) {
+        (KdfParams::Pbkdf2 { c, dklen, prf, salt }, "pbkdf2") => {
+            must(*dklen == length, "dklen must be 32")?;
+            must(prf == "hmac-sha256", &format!("prf is {prf:?}: must be \"hmac-sha256\""))?;
+            must(salt_fits(salt)?, "salt must have at most 256 bytes")?;
+            let right = format!("c is {c}: must be 1 to {PBKDF2_ITERATIONS_MAX}");
+            must((1..=PBKDF2_ITERATIONS_MAX).contains(c), &right)
+        }
+        (KdfParams::Scrypt { dklen, n, p, r, salt }, "scrypt") => {
+            must(*dklen == length, "dklen must be 32")?;
+            must(salt_fits(salt)?, "salt must have at most 256 bytes")?;
+            must(n.is_power_of_two() && *n >= 2, &format!("n is {n}: must be a power of two"))?;
+            must((1..=SCRYPT_LANES_MAX).contains(p), &format!("p is {p}: must be 1 to 64"))?;
+            let log_n = n.trailing_zeros();
+            let right = format!("n = {n} with r = {r}: n must be below 2^(16 r), RFC 7914 says");
+            must(u64::from(log_n) < u64::from(*r).saturating_mul(16), &right)?;
+            let memory = u64::from(*n).saturating_mul(u64::from(*r)).saturating_mul(128);
+            let right = format!("n = {n} and r = {r} would take more than 1 GiB");
+            must(memory <= SCRYPT_MEMORY_MAX, &right)
+        }
+        (_, kdf) => Err(format!("kdf {kdf:?} does not fit its parameters: scrypt and pbkdf2 do")),
+    }
+}
+
+/// The bytes of a keystore file for `signer`, encrypted under `passphrase`.
+pub(super) fn encrypt(
+    signer: &PrivateKeySigner,
+    passphrase: &Secret,
+    strength: Strength,
+) -> Result<Vec<u8>, WalletError> {
+    let salt: [u8; 32] = super::random()?;
+    let iv: [u8; IV_BYTES] = super::random()?;
+    let id: [u8; 16] = super::random()?;
+    let mut derived = Zeroizing::new([0u8; DERIVED_BYTES]);
+    let params = scrypt::Params::new(strength.log_n(), SCRYPT_BLOCK, SCRYPT_LANES)
+        .expect("both settings are within scrypt's bounds");
+    scrypt::scrypt(passphrase.reveal().as_bytes(), &salt, &params, derived.as_mut())
+        .expect("32 bytes are a length that scrypt gives");
+    let mut text = Zeroizing::new(signer.to_bytes().0);
+    Ctr128BE::<Aes128>::new_from_slices(&derived[..16], &iv)
+        .expect("16 bytes are AES-128's key and block length")
+        .apply_keystream(text.as_mut());
+    let mac = keccak256([&derived[16..], text.as_slice()].concat());
+    let file = File {
+        address: Some(hex(signer.address().as_slice())),
+        crypto: Crypto {
+            cipher: "aes-128-ctr".to_owned(),
+            cipherparams: CipherParams { iv: hex(&iv) },
+            ciphertext: hex(text.as_slice()),
+            kdf: "scrypt".to_owned(),
+            kdfparams: KdfParams::Scrypt {
+                dklen: DERIVED_BYTES as u32,
+                n: 1 << strength.log_n(),
+                p: SCRYPT_LANES,
+                r: SCRYPT_BLOCK,
+                salt: hex(&salt),
+            },
+            mac: hex(mac.as_slice()),
+        },
+        id: uuid(id),
+        version: 3,
+    };
+    Ok(serde_json::to_vec_pretty(&file).expect("a structure of texts and numbers has a JSON form"))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A version 4 UUID of random bytes (RFC 9562).
+fn uuid(mut bytes: [u8; 16]) -> String {
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let text = hex(&bytes);
+    let parts = [&text[..8], &text[8..12], &text[12..16], &text[16..20], &text[20..]];
+    parts.join("-")
+}
