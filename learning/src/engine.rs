@@ -11,6 +11,7 @@ use thiserror::Error;
 
 use crate::data::Dataset;
 use crate::model::{ModelError, ModelSpec};
+use crate::params::first_not_finite;
 
 /// Evaluation takes so many rows at a time, whatever the size of the data.
 pub const EVAL_CHUNK_ROWS: usize = 256;
@@ -284,7 +285,7 @@ pub(crate) fn check_training(
     how: &Training,
 ) -> Result<(), TrainError> {
     check_model(model, start.len(), data)?;
-    check_finite("the start", start.iter().map(|value| value.is_finite()))?;
+    check_finite("the start", first_not_finite(start))?;
     Ok(how.check()?)
 }
 
@@ -296,14 +297,14 @@ pub(crate) fn check_evaluation(
     data: &Dataset,
 ) -> Result<(), InputError> {
     check_model(model, params.len(), data)?;
-    check_finite("the parameters", params.iter().map(|value| value.is_finite()))?;
+    check_finite("the parameters", params.iter().position(|value| !value.is_finite()))?;
     for (at, direction) in directions.iter().enumerate() {
         let what = || format!("direction {at}");
         let (expected, got) = (params.len(), direction.len());
         if got != expected {
             return Err(InputError::Length { what: what(), expected, got });
         }
-        check_finite(&what(), direction.iter().map(|value| value.is_finite()))?;
+        check_finite(&what(), first_not_finite(direction))?;
     }
     Ok(())
 }
@@ -321,8 +322,8 @@ fn check_model(model: &ModelSpec, params: usize, data: &Dataset) -> Result<(), I
     Ok(())
 }
 
-fn check_finite(what: &str, mut finite: impl Iterator<Item = bool>) -> Result<(), InputError> {
-    match finite.position(|finite| !finite) {
+fn check_finite(what: &str, bad: Option<usize>) -> Result<(), InputError> {
+    match bad {
         Some(index) => Err(InputError::NotFinite { what: what.to_owned(), index }),
         None => Ok(()),
     }

@@ -10,7 +10,7 @@
 //! * [`aggregate`]: many updates into one. [`affine`]: a round's models as a function of
 //!   coefficients, which is what valuation asks for.
 //!
-//! ```
+//! ```no_run,standalone_crate
 //! use std::ops::ControlFlow;
 //! use florin_learning::data::{DataSource, load};
 //! use florin_learning::{Evaluator, ModelSpec, Reference, Trainer, Training};

@@ -71,7 +71,7 @@ impl Params {
 
     /// Whether every number is finite.
     pub fn is_finite(&self) -> bool {
-        self.0.iter().all(|value| value.is_finite())
+        first_not_finite(&self.0).is_none()
     }
 
     /// Scales these down until their norm is at most `max`, as [`norm`] measures it on any machine:
@@ -122,6 +122,16 @@ pub(crate) fn squares(values: &[f32]) -> f64 {
     lanes.iter().sum()
 }
 
+/// Where the first NaN or infinity stands. Looks at a block at a time, which the compiler turns into
+/// wide comparisons; only a bad block is searched.
+pub(crate) fn first_not_finite(values: &[f32]) -> Option<usize> {
+    const BLOCK: usize = 1024;
+    let bad = |block: &[f32]| block.iter().fold(false, |bad, value| bad | !value.is_finite());
+    let block = values.chunks(BLOCK).position(bad)?;
+    let from = block * BLOCK;
+    values[from..].iter().position(|value| !value.is_finite()).map(|at| from + at)
+}
+
 fn same_length(expected: usize, got: usize) -> Result<(), ParamsError> {
     if expected == got { Ok(()) } else { Err(ParamsError::Length { expected, got }) }
 }
@@ -158,6 +168,17 @@ mod tests {
         let mut zero = Params(vec![0.0; 3]);
         zero.clip_norm(1.0).unwrap();
         assert_eq!(zero.as_slice(), [0.0; 3]);
+    }
+
+    #[test]
+    fn the_first_bad_number_is_found_wherever_it_stands() {
+        for at in [0, 1, 1023, 1024, 2500] {
+            let mut values = vec![1.0; 2501];
+            assert_eq!(first_not_finite(&values), None);
+            values[at] = f32::NAN;
+            values[2500] = f32::INFINITY;
+            assert_eq!(first_not_finite(&values), Some(at));
+        }
     }
 
     proptest! {

@@ -17,6 +17,7 @@ use serde::{Deserialize, Deserializer};
 use thiserror::Error;
 
 use crate::model::{ModelSpec, TensorSpec};
+use crate::params::{ParamsError, first_not_finite};
 
 /// Longest header that is looked at, whatever the model.
 pub const HEADER_BYTES_MAX: usize = 1 << 20;
@@ -177,10 +178,10 @@ fn header_len_max(model: &ModelSpec) -> usize {
 
 /// The canonical bytes of `values`, which must be as many as the model has parameters; whether they
 /// are finite is not looked at here.
-pub fn encode(model: &ModelSpec, values: &[f32]) -> Result<Vec<u8>, crate::params::ParamsError> {
+pub fn encode(model: &ModelSpec, values: &[f32]) -> Result<Vec<u8>, ParamsError> {
     let expected = model.parameters();
     if values.len() != expected {
-        return Err(crate::params::ParamsError::Length { expected, got: values.len() });
+        return Err(ParamsError::Length { expected, got: values.len() });
     }
     let header = header(model);
     let mut bytes = Vec::with_capacity(LENGTH_BYTES + header.len() + 4 * values.len());
@@ -204,12 +205,11 @@ pub fn decode(model: &ModelSpec, bytes: &[u8]) -> Result<Vec<f32>, DecodeError> 
     let mut values = Vec::with_capacity(model.parameters());
     for (tensor, begin) in tensors.iter().zip(begins) {
         let stored = &body[begin..begin + 4 * tensor.numbers()];
-        for (index, word) in stored.chunks_exact(4).enumerate() {
-            let value = f32::from_le_bytes([word[0], word[1], word[2], word[3]]);
-            if !value.is_finite() {
-                return Err(DecodeError::NotFinite { tensor: tensor.name.clone(), index });
-            }
-            values.push(value);
+        let number = |word: &[u8]| f32::from_le_bytes([word[0], word[1], word[2], word[3]]);
+        let from = values.len();
+        values.extend(stored.chunks_exact(4).map(number));
+        if let Some(index) = first_not_finite(&values[from..]) {
+            return Err(DecodeError::NotFinite { tensor: tensor.name.clone(), index });
         }
     }
     Ok(values)

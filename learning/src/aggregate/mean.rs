@@ -1,9 +1,12 @@
 //! The mean by weight: at once over many updates, or one update at a time.
 
-use super::{AggregateError, UPDATES_MAX, fill_on_threads};
+use super::{AggregateError, UPDATES_MAX, cores, fill_on_threads};
+use crate::params::first_not_finite;
 
 /// Coordinates that are summed together: their sums stay in the nearest cache.
-const BLOCK: usize = 2048;
+const BLOCK: usize = 4096;
+/// Shorter updates are added sooner than a thread is started.
+const LENGTH_FOR_THREADS: usize = 1 << 18;
 
 /// `Σ factor·delta / total`, each coordinate summed in `f64` in the order of the updates.
 ///
@@ -29,18 +32,15 @@ pub(super) fn mean(
             }
         }
     });
-    if result.iter().all(|value| value.is_finite()) {
+    if first_not_finite(&result).is_none() {
         return Ok(result);
     }
-    Err(not_finite(updates.iter().map(|&(_, delta)| delta)))
-}
-
-fn not_finite<'a>(deltas: impl Iterator<Item = &'a [f32]>) -> AggregateError {
-    let find = |(update, delta): (usize, &[f32])| {
-        let number = delta.iter().position(|value| !value.is_finite())?;
+    let find = |(update, &(_, delta)): (usize, &(f64, &[f32]))| {
+        let number = first_not_finite(delta)?;
         Some(AggregateError::NotFinite { update, number })
     };
-    deltas.enumerate().find_map(find).unwrap_or(AggregateError::NotFinite { update: 0, number: 0 })
+    let error = updates.iter().enumerate().find_map(find);
+    Err(error.expect("a sum of finite terms is finite, as written above"))
 }
 
 /// Adds the updates' coordinates from `from` on to `sums`. Four updates share one pass over the
@@ -71,12 +71,14 @@ pub struct MeanAccumulator {
     sums: Vec<f64>,
     total: u128,
     updates: usize,
+    threads: usize,
 }
 
 impl MeanAccumulator {
     /// Room for updates of `length` numbers.
     pub fn new(length: usize) -> Self {
-        Self { sums: vec![0.0; length], total: 0, updates: 0 }
+        let threads = if length < LENGTH_FOR_THREADS { 1 } else { cores() };
+        Self { sums: vec![0.0; length], total: 0, updates: 0, threads }
     }
 
     /// Takes one more update. One that is refused leaves everything as it was.
@@ -88,15 +90,17 @@ impl MeanAccumulator {
         if delta.len() != expected {
             return Err(AggregateError::LengthsDiffer { update, expected, got: delta.len() });
         }
-        if let Some(number) = delta.iter().position(|value| !value.is_finite()) {
+        if let Some(number) = first_not_finite(delta) {
             return Err(AggregateError::NotFinite { update, number });
         }
         self.updates += 1;
         self.total += u128::from(weight);
         let factor = weight as f64;
-        for (sum, &value) in self.sums.iter_mut().zip(delta) {
-            *sum += factor * f64::from(value);
-        }
+        fill_on_threads(&mut self.sums, self.threads, BLOCK, |from, sums| {
+            for (sum, &value) in sums.iter_mut().zip(&delta[from..]) {
+                *sum += factor * f64::from(value);
+            }
+        });
         Ok(())
     }
 

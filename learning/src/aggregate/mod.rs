@@ -13,7 +13,7 @@ use std::thread::available_parallelism;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::params::squares;
+use crate::params::{first_not_finite, norm};
 pub use mean::MeanAccumulator;
 
 /// Most updates that one aggregation takes.
@@ -120,8 +120,11 @@ impl Rule {
 
 /// Aggregates `(weight, delta)` pairs by `rule` on all cores.
 pub fn aggregate(rule: Rule, updates: &[(u64, &[f32])]) -> Result<Vec<f32>, AggregateError> {
-    let cores = available_parallelism().map_or(1, usize::from);
-    aggregate_on(rule, updates, cores)
+    aggregate_on(rule, updates, cores())
+}
+
+fn cores() -> usize {
+    available_parallelism().map_or(1, usize::from).min(THREADS_MAX)
 }
 
 /// As [`aggregate`], on `threads` threads (0 counts as 1). Their number changes no bit.
@@ -138,8 +141,10 @@ pub fn aggregate_on(
             updates.iter().map(|&(weight, delta)| (weight as f64, delta)).collect();
         return mean::mean(&weighted, total_weight(updates), threads);
     }
-    if let Some(error) = first_not_finite(updates) {
-        return Err(error);
+    let bad = each_update(updates, threads, first_not_finite);
+    if let Some((update, number)) = bad.iter().enumerate().find_map(|(at, bad)| Some((at, (*bad)?)))
+    {
+        return Err(AggregateError::NotFinite { update, number });
     }
     let counted: Vec<(u64, &[f32])> =
         updates.iter().copied().filter(|&(weight, _)| weight > 0).collect();
@@ -155,7 +160,9 @@ pub fn aggregate_on(
             let kept: Vec<(u64, &[f32])> = kept.into_iter().map(|at| counted[at]).collect();
             aggregate_on(Rule::Mean, &kept, threads)
         }
-        Rule::NormClippedMean => mean::mean(&clipped(&counted), total_weight(&counted), threads),
+        Rule::NormClippedMean => {
+            mean::mean(&clipped(&counted, threads), total_weight(&counted), threads)
+        }
     }
 }
 
@@ -188,16 +195,24 @@ fn check(updates: &[(u64, &[f32])]) -> Result<(), AggregateError> {
     Ok(())
 }
 
-fn first_not_finite(updates: &[(u64, &[f32])]) -> Option<AggregateError> {
-    updates.iter().enumerate().find_map(|(update, (_, delta))| {
-        let number = delta.iter().position(|value| !value.is_finite())?;
-        Some(AggregateError::NotFinite { update, number })
-    })
+/// What `look` finds in each update, in order.
+fn each_update<T: Send + Default + Clone>(
+    updates: &[(u64, &[f32])],
+    threads: usize,
+    look: impl Fn(&[f32]) -> T + Sync,
+) -> Vec<T> {
+    let mut found = vec![T::default(); updates.len()];
+    fill_on_threads(&mut found, threads, 1, |from, part| {
+        for (found, (_, delta)) in part.iter_mut().zip(&updates[from..]) {
+            *found = look(delta);
+        }
+    });
+    found
 }
 
 /// Each weight shrunk by what its update is longer than the median.
-fn clipped<'a>(updates: &[(u64, &'a [f32])]) -> Vec<(f64, &'a [f32])> {
-    let norms: Vec<f64> = updates.iter().map(|(_, delta)| squares(delta).sqrt()).collect();
+fn clipped<'a>(updates: &[(u64, &'a [f32])], threads: usize) -> Vec<(f64, &'a [f32])> {
+    let norms = each_update(updates, threads, norm);
     let mut sorted = norms.clone();
     let median = robust::median_of(&mut sorted);
     let shrink = |norm: f64| if norm > median { median / norm } else { 1.0 };
@@ -206,11 +221,11 @@ fn clipped<'a>(updates: &[(u64, &'a [f32])]) -> Vec<(f64, &'a [f32])> {
 }
 
 /// Splits `result` into one piece per thread and fills each with `fill(from, piece)`.
-fn fill_on_threads(
-    result: &mut [f32],
+fn fill_on_threads<T: Send>(
+    result: &mut [T],
     threads: usize,
     granule: usize,
-    fill: impl Fn(usize, &mut [f32]) + Sync,
+    fill: impl Fn(usize, &mut [T]) + Sync,
 ) {
     let piece = result.len().div_ceil(threads).next_multiple_of(granule);
     if result.len() <= piece {

@@ -87,7 +87,7 @@ fn refs(updates: &[(u64, Vec<f32>)]) -> Vec<(u64, &[f32])> {
 
 /// Five to twelve updates of one length, some of weight zero, of lengths around the blocks.
 fn updates_strategy() -> impl Strategy<Value = Vec<(u64, Vec<f32>)>> {
-    let length = prop_oneof![1_usize..10, 60_usize..70, 2040_usize..2060];
+    let length = prop_oneof![1_usize..10, 60_usize..70, 4090_usize..4102];
     (length, 5_usize..12, any::<u64>()).prop_map(|(length, count, seed)| {
         let mut state = seed | 1;
         let mut next = move || {

@@ -14,6 +14,8 @@ use std::ops::Range;
 
 use thiserror::Error;
 
+use crate::params::first_not_finite;
+
 pub use canonical::{CanonicalError, canonical_bytes, from_canonical_bytes};
 pub use read::FILE_BYTES_MAX;
 pub use source::{DataSource, LoadError, SourceError, load, save};
@@ -123,7 +125,7 @@ impl Dataset {
         if features.len() != rows * width {
             return Err(DatasetError::Shape { features: features.len(), rows, width });
         }
-        if let Some(at) = features.iter().position(|value| !value.is_finite()) {
+        if let Some(at) = first_not_finite(&features) {
             let (row, feature) = (at / width, at % width);
             return Err(DatasetError::NotFinite { row, feature, value: features[at] });
         }
