@@ -12,7 +12,8 @@ use crate::{process, setup, tools, torch};
 pub(crate) fn demo(arguments: &[String]) -> Result<ExitCode, Failure> {
     setup::for_building()?;
     eprintln!("demo: building (a few minutes the first time)");
-    build(&["build", "--package", "florin", "--bin", "florin"])?;
+    // The whole workspace is selected, as in the tests: with the same features nothing is built twice.
+    build(&["build", "--workspace", "--bin", "florin"])?;
     let mut florin = Command::new(process::root().join("target/debug/florin"));
     florin.arg("demo").args(arguments);
     torch::point_to(&mut florin);
