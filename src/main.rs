@@ -1,2 +1,48 @@
-//! Florin.
-fn main() {}
+//! The command-line program: parse, dispatch, print what failed, exit. Everything else has a file of its own.
+//!
+//! `cli` is the command tree, `commands` has a file per command, `compose` picks the concrete parts, `show` prints,
+//! `task_file` reads what buyers write, and `demo` runs a whole market on one machine.
+
+mod cli;
+mod commands;
+mod compose;
+mod demo;
+mod failure;
+mod parent;
+mod show;
+mod task_file;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let cli = cli::Cli::parse();
+    start_log(cli.verbose);
+    if cli.exit_with_parent {
+        parent::exit_with_it();
+    }
+    let exit = commands::run(cli).unwrap_or_else(|error| {
+        failure::tell(&error);
+        failure::verdict(&error).1
+    });
+    ExitCode::from(exit as u8)
+}
+
+/// Sends the log to standard error: warnings, and more with -v. `RUST_LOG` wins.
+fn start_log(verbose: u8) {
+    use std::io::IsTerminal;
+
+    use tracing_subscriber::EnvFilter;
+    let default = match verbose {
+        0 => "warn",
+        1 => "warn,florin=info",
+        _ => "info,florin=debug",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
+        .init();
+}

@@ -1,0 +1,143 @@
+//! `florin data show|split`: looking at rows, and dealing them out.
+
+use std::path::Path;
+
+use anyhow::Context;
+use florin_learning::data::{load, save};
+use florin_learning::{DataSource, Dataset, Part, partition, split};
+use florin_protocol::blob_digest;
+use serde_json::json;
+
+use crate::cli::{Data, DataShow, DataSplit};
+use crate::failure::{Exit, Failure};
+use crate::show::{self, Table};
+
+pub(super) fn run(command: Data) -> anyhow::Result<Exit> {
+    match command {
+        Data::Show(arguments) => look(&arguments),
+        Data::Split(arguments) => deal(&arguments),
+    }
+}
+
+fn look(arguments: &DataShow) -> anyhow::Result<Exit> {
+    let data = load(&arguments.source)?;
+    let counts = data.class_counts();
+    if arguments.json.json {
+        show::json(&json!({
+            "source": arguments.source.to_string(),
+            "rows": data.rows(),
+            "width": data.width(),
+            "classes": data.classes(),
+            "rows_by_label": counts,
+        }))?;
+        return Ok(Exit::Done);
+    }
+    show::facts(&[
+        ("source", arguments.source.to_string()),
+        ("rows", data.rows().to_string()),
+        ("features", data.width().to_string()),
+        ("labels", data.classes().to_string()),
+    ]);
+    println!();
+    let mut table = Table::new(&[">label", ">rows"]);
+    for (label, rows) in counts.iter().enumerate() {
+        table.row([label.into(), rows.into()]);
+    }
+    table.print();
+    Ok(Exit::Done)
+}
+
+/// A part of a data set under its file name.
+pub(crate) struct Piece {
+    /// File name without folder.
+    pub(crate) file: String,
+    /// Its rows.
+    pub(crate) data: Dataset,
+}
+
+/// How a data set is dealt out.
+pub(crate) struct Deal<'a> {
+    /// Shares set aside: holdout, test.
+    pub(crate) aside: (f64, f64),
+    /// The shards' file names, without ending.
+    pub(crate) shards: &'a [String],
+    /// How rows go to shards.
+    pub(crate) how: &'a florin_learning::Partition,
+    /// Fewest rows of a shard.
+    pub(crate) rows_min: usize,
+    /// Repeats it.
+    pub(crate) seed: u64,
+}
+
+/// Sets holdout and test rows aside and deals the rest to shards.
+pub(crate) fn pieces(data: &Dataset, deal: &Deal<'_>) -> anyhow::Result<Vec<Piece>> {
+    let (holdout, test) = deal.aside;
+    if holdout + test > 0.95 {
+        let message = "holdout and test together must leave at least 5 % of the rows for shards";
+        return Err(Failure::input("BAD_SPLIT", message).into());
+    }
+    let bad = |error: String| Failure::input("BAD_SPLIT", error);
+    let parts = [Part::Fraction(holdout), Part::Fraction(test), Part::Rest];
+    let cut = split(data.rows(), deal.seed, &parts).map_err(|e| bad(e.to_string()))?;
+    let train = data.subset(&cut[2])?;
+    let shards = partition(&train, deal.shards.len(), deal.how, deal.rows_min, deal.seed)
+        .map_err(|e| bad(e.to_string()))?;
+    let mut pieces = Vec::with_capacity(shards.len() + 2);
+    for (name, rows) in deal.shards.iter().zip(&shards) {
+        pieces.push(Piece { file: format!("{name}.florin"), data: train.subset(rows)? });
+    }
+    for (file, rows) in [("holdout.florin", &cut[0]), ("test.florin", &cut[1])] {
+        if !rows.is_empty() {
+            pieces.push(Piece { file: file.to_owned(), data: data.subset(rows)? });
+        }
+    }
+    Ok(pieces)
+}
+
+/// Writes each piece into a folder.
+pub(crate) fn write(pieces: &[Piece], folder: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    for piece in pieces {
+        save(&piece.data, &folder.join(&piece.file))?;
+    }
+    Ok(())
+}
+
+fn deal(arguments: &DataSplit) -> anyhow::Result<Exit> {
+    let data = load(&arguments.source)?;
+    let names: Vec<String> = (0..arguments.shards).map(|at| format!("shard-{at}")).collect();
+    let pieces = pieces(
+        &data,
+        &Deal {
+            aside: (arguments.holdout, arguments.test),
+            shards: &names,
+            how: &arguments.how,
+            rows_min: arguments.rows_min,
+            seed: arguments.seed,
+        },
+    )?;
+    write(&pieces, &arguments.out)?;
+    let source = |piece: &Piece| DataSource::Florin { file: arguments.out.join(&piece.file) };
+    if arguments.json.json {
+        let files: Vec<_> = pieces
+            .iter()
+            .map(|piece| {
+                json!({
+                    "source": source(piece).to_string(),
+                    "rows": piece.data.rows(),
+                    "digest": blob_digest(&florin_learning::data::canonical_bytes(&piece.data)),
+                })
+            })
+            .collect();
+        show::json(&files)?;
+        return Ok(Exit::Done);
+    }
+    let mut table = Table::new(&["data source", ">rows", "rows by label"]);
+    for piece in &pieces {
+        let counts: Vec<String> = piece.data.class_counts().iter().map(usize::to_string).collect();
+        let rows = piece.data.rows();
+        table.row([source(piece).into(), rows.into(), counts.join(" ").into()]);
+    }
+    table.print();
+    Ok(Exit::Done)
+}

@@ -1,0 +1,182 @@
+//! `florin doctor`: what this machine has, what is missing, and what to do about it.
+
+use std::path::Path;
+
+use florin_learning::EngineKind;
+use serde_json::json;
+
+use crate::cli::Doctor;
+use crate::failure::Exit;
+use crate::show::{self, BAD, Cell, GOOD, NOTE, Table};
+
+/// One thing that was looked at.
+struct Finding {
+    what: &'static str,
+    state: State,
+    found: String,
+    /// What to do; empty if nothing.
+    advice: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Good,
+    /// Works, but could be better.
+    Note,
+    Bad,
+}
+
+pub(super) fn run(arguments: &Doctor) -> anyhow::Result<Exit> {
+    let mut findings = vec![version(), threads(), reference(), libtorch()];
+    findings.extend(gpu());
+    findings.push(temporary_folder());
+    if let Some(folder) = &arguments.data {
+        findings.push(data_folder(folder));
+    }
+    if arguments.json.json {
+        let rows: Vec<_> = findings.iter().map(as_json).collect();
+        show::json(&rows)?;
+    } else {
+        print(&findings);
+    }
+    let bad = findings.iter().any(|finding| finding.state == State::Bad);
+    Ok(if bad { Exit::No } else { Exit::Done })
+}
+
+fn good(what: &'static str, found: impl Into<String>) -> Finding {
+    Finding { what, state: State::Good, found: found.into(), advice: String::new() }
+}
+
+fn version() -> Finding {
+    let build = if cfg!(debug_assertions) { "development build" } else { "optimised build" };
+    let system = format!("{} {}", std::env::consts::OS, std::env::consts::ARCH);
+    good("florin", format!("{} ({build}, {system})", env!("CARGO_PKG_VERSION")))
+}
+
+fn threads() -> Finding {
+    match std::thread::available_parallelism() {
+        Ok(count) => good("processor", format!("{count} threads")),
+        Err(error) => Finding {
+            what: "processor",
+            state: State::Note,
+            found: error.to_string(),
+            advice: "choose --threads yourself".to_owned(),
+        },
+    }
+}
+
+fn reference() -> Finding {
+    good("reference engine", "always here: softmax regression and multilayer perceptrons")
+}
+
+#[cfg(feature = "torch")]
+fn libtorch() -> Finding {
+    match florin_learning::engine(EngineKind::Torch, 1) {
+        Ok(engine) => good("libtorch", engine.name()),
+        Err(error) => Finding {
+            what: "libtorch",
+            state: State::Bad,
+            found: error.to_string(),
+            advice: "run `cargo xtask setup`, or use --engine reference".to_owned(),
+        },
+    }
+}
+
+#[cfg(not(feature = "torch"))]
+fn libtorch() -> Finding {
+    let missing = match florin_learning::engine(EngineKind::Torch, 1) {
+        Ok(engine) => engine.name().to_owned(),
+        Err(error) => error.to_string(),
+    };
+    Finding {
+        what: "libtorch",
+        state: State::Note,
+        found: missing,
+        advice: "build with the feature `torch` for convolutions, speed and GPUs".to_owned(),
+    }
+}
+
+#[cfg(feature = "torch")]
+fn gpu() -> Option<Finding> {
+    let probe = florin_learning::torch::probe();
+    if probe.gpus > 0 {
+        let library =
+            probe.library.as_ref().map_or(String::new(), |path| format!(", {}", path.display()));
+        let cudnn = if probe.cudnn { ", with cuDNN" } else { "" };
+        return Some(good("CUDA", format!("{} GPUs{cudnn}{library}", probe.gpus)));
+    }
+    let tried: Vec<String> = probe
+        .tried
+        .iter()
+        .map(|attempt| format!("{}: {}", attempt.path.display(), attempt.outcome))
+        .collect();
+    Some(Finding {
+        what: "CUDA",
+        state: State::Note,
+        found: format!("no GPU ({})", tried.join("; ")),
+        advice: format!(
+            "nothing needs one; to use one, point FLORIN_TORCH_CUDA to the lib folder of a PyTorch {} with CUDA",
+            probe.version
+        ),
+    })
+}
+
+#[cfg(not(feature = "torch"))]
+fn gpu() -> Option<Finding> {
+    None
+}
+
+fn temporary_folder() -> Finding {
+    let folder = std::env::temp_dir();
+    let probe = folder.join(format!("florin-doctor-{}", std::process::id()));
+    let written = std::fs::write(&probe, b"florin").and_then(|()| std::fs::remove_file(&probe));
+    match written {
+        Ok(()) => good("temporary folder", folder.display().to_string()),
+        Err(error) => Finding {
+            what: "temporary folder",
+            state: State::Bad,
+            found: format!("{}: {error}", folder.display()),
+            advice: "the demonstration writes there: free some space, or set TMPDIR".to_owned(),
+        },
+    }
+}
+
+fn data_folder(folder: &Path) -> Finding {
+    let found = folder.display().to_string();
+    if folder.is_dir() {
+        let advice = format!("`florin ledger verify --data {found}` replays its ledger");
+        return Finding { what: "data folder", state: State::Good, found, advice };
+    }
+    Finding {
+        what: "data folder",
+        state: State::Bad,
+        found: format!("{found}: not there"),
+        advice: "`florin coordinate --data` makes it at its first start".to_owned(),
+    }
+}
+
+fn as_json(finding: &Finding) -> serde_json::Value {
+    let state = match finding.state {
+        State::Good => "good",
+        State::Note => "note",
+        State::Bad => "bad",
+    };
+    json!({ "what": finding.what, "state": state, "found": finding.found, "advice": finding.advice })
+}
+
+fn print(findings: &[Finding]) {
+    let mut table = Table::new(&["", "what", "found"]);
+    for finding in findings {
+        let mark = match finding.state {
+            State::Good => Cell::styled("✓", GOOD),
+            State::Note => Cell::styled("·", NOTE),
+            State::Bad => Cell::styled("✗", BAD),
+        };
+        table.row([mark, finding.what.into(), (&finding.found).into()]);
+        if !finding.advice.is_empty() {
+            let advice = Cell::styled(format!("→ {}", finding.advice), show::DIM);
+            table.row(["".into(), "".into(), advice]);
+        }
+    }
+    table.print();
+}

@@ -1,0 +1,141 @@
+//! `florin task new|check`: the task file, before anybody else sees it.
+
+use std::io::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+use florin_protocol::{Address, Amount, ChainId, Digest, Market, TaskSpec, Tick};
+use serde_json::json;
+
+use crate::cli::{TaskCheck, TaskNew};
+use crate::failure::{Exit, Failure};
+use crate::show;
+use crate::task_file::{self, Parties, TEMPLATE, words};
+
+/// The clock of this machine: the market's own decides.
+pub(crate) fn now() -> Tick {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Tick(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+pub(super) fn new(arguments: &TaskNew) -> anyhow::Result<Exit> {
+    let shown = arguments.file.display();
+    let text = TEMPLATE.replace("@SALT@", &salt()?.to_string());
+    let file = std::fs::OpenOptions::new().write(true).create_new(true).open(&arguments.file);
+    let mut file = match file {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            let message = format!("{shown} exists and is not overwritten: choose another name");
+            return Err(Failure::input("FILE_EXISTS", message).into());
+        }
+        other => other.with_context(|| shown.to_string())?,
+    };
+    file.write_all(text.as_bytes()).with_context(|| shown.to_string())?;
+    anstream::println!("{shown} written: every key is explained in it.");
+    show::hint(&format!("Change it, then: florin task check {shown}"));
+    Ok(Exit::Done)
+}
+
+/// A number that no other task has; 63 bits, as TOML integers have.
+fn salt() -> anyhow::Result<u64> {
+    let mut bytes = [0u8; 8];
+    getrandom(&mut bytes)?;
+    Ok(u64::from_le_bytes(bytes) >> 1)
+}
+
+fn getrandom(bytes: &mut [u8]) -> anyhow::Result<()> {
+    use rand::TryRng;
+    rand::rngs::SysRng.try_fill_bytes(bytes).context("no randomness from the operating system")
+}
+
+pub(super) fn check(arguments: &TaskCheck) -> anyhow::Result<Exit> {
+    // Any market and buyer will do: nothing that is checked depends on them.
+    let parties = Parties {
+        market: Market { chain: ChainId(0), genesis: Digest::default() },
+        buyer: Address::default(),
+        coordinator: Address::default(),
+        now: now(),
+    };
+    let ready = task_file::read(&arguments.file, &parties)?;
+    if arguments.json.json {
+        let mut value = spec_json(&ready.spec)?;
+        for key in ["market", "buyer", "coordinator"] {
+            value.as_object_mut().and_then(|map| map.remove(key));
+        }
+        show::json(&value)?;
+        return Ok(Exit::Done);
+    }
+    describe(&ready.spec)?;
+    show::hint("\nNothing was published. `florin task publish` does that, for good.");
+    Ok(Exit::Done)
+}
+
+/// A task for people.
+pub(super) fn describe(spec: &TaskSpec) -> anyhow::Result<()> {
+    let budget = &spec.budget;
+    let locked = budget.data.plus(budget.infrastructure)?;
+    let parameters = spec.model.parameters().unwrap_or_default();
+    show::facts(&[
+        ("task", spec.name.clone()),
+        (
+            "model",
+            format!(
+                "{}, {} parameters",
+                florin_work::model_spec(&spec.model),
+                show::thousands(&parameters.to_string())
+            ),
+        ),
+        ("rows", format!("{} features, {} labels", spec.data.width, spec.data.classes)),
+        ("holdout", format!("{} rows, digest {}…", spec.holdout.rows, spec.holdout.digest.short())),
+        (
+            "rounds",
+            format!(
+                "{} of {} to {} updates, {} to train",
+                spec.rounds.count,
+                spec.rounds.cohort_min,
+                spec.rounds.asked(),
+                words(spec.rounds.train_ms)
+            ),
+        ),
+        ("expires", show::date(spec.expires)),
+        (
+            "budget",
+            format!(
+                "{} FLN: {} for data, {} for infrastructure",
+                show::fln(locked),
+                show::fln(budget.data),
+                show::fln(budget.infrastructure)
+            ),
+        ),
+        ("price", format!("at most {} FLN per nat", show::fln(budget.per_nat_max))),
+        (
+            "bond",
+            format!(
+                "at least {} FLN, {} FLN per row; a round debits at most {} FLN",
+                show::fln(budget.bond_min),
+                show::fln(budget.bond_per_row),
+                show::fln(budget.debit_max)
+            ),
+        ),
+    ]);
+    Ok(())
+}
+
+/// A task for programs: as it is signed, but amounts in base units.
+pub(super) fn spec_json(spec: &TaskSpec) -> anyhow::Result<serde_json::Value> {
+    let mut value = serde_json::to_value(spec)?;
+    let budget = &spec.budget;
+    let amounts: [(&str, Amount); 8] = [
+        ("data", budget.data),
+        ("infrastructure", budget.infrastructure),
+        ("per_nat_max", budget.per_nat_max),
+        ("bond_min", budget.bond_min),
+        ("bond_per_row", budget.bond_per_row),
+        ("debit_max", budget.debit_max),
+        ("stake_min", budget.stake_min),
+        ("per_unit", budget.per_unit),
+    ];
+    for (key, amount) in amounts {
+        value["budget"][key] = json!(show::units(amount));
+    }
+    Ok(value)
+}

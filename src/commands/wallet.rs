@@ -1,0 +1,202 @@
+//! `florin wallet new|import|show|export`, and the way every command comes to a passphrase.
+
+use std::io::{IsTerminal, Read};
+use std::path::Path;
+
+use anyhow::Context;
+use florin_participant::{SECRET_BYTES_MAX, Secret, Strength, Wallet};
+use florin_protocol::{Address, Signer};
+use serde_json::json;
+
+use crate::cli::{
+    self, PassphraseArg, WalletArg, WalletExport, WalletImport, WalletNew, WalletShow,
+};
+use crate::failure::{Exit, Failure};
+use crate::show::{self, NOTE};
+
+/// The variable that holds the passphrase where no file is named.
+const VARIABLE: &str = "FLORIN_PASSPHRASE";
+/// The variable that holds the passphrase of a copy.
+const NEW_VARIABLE: &str = "FLORIN_NEW_PASSPHRASE";
+
+pub(super) fn run(command: cli::Wallet) -> anyhow::Result<Exit> {
+    match command {
+        cli::Wallet::New(arguments) => new(&arguments),
+        cli::Wallet::Import(arguments) => import(&arguments),
+        cli::Wallet::Show(arguments) => look(&arguments),
+        cli::Wallet::Export(arguments) => export(&arguments),
+    }
+}
+
+/// Opens the wallet that a command was given.
+pub(crate) fn open(arg: &WalletArg) -> anyhow::Result<Wallet> {
+    let question = format!("Passphrase of {}: ", arg.wallet.display());
+    let passphrase = passphrase(&arg.passphrase, VARIABLE, &question)?;
+    Ok(Wallet::open(&arg.wallet, &passphrase)?)
+}
+
+/// From a file, else from a variable, else from the terminal.
+fn passphrase(arg: &PassphraseArg, variable: &str, question: &str) -> anyhow::Result<Secret> {
+    if let Some(file) = &arg.passphrase_file {
+        return Ok(Secret::from_file(file)?);
+    }
+    if std::env::var_os(variable).is_some() {
+        return Ok(Secret::from_variable(variable)?);
+    }
+    ask(question, &format!("use --passphrase-file, or set {variable}"))
+}
+
+fn ask(question: &str, otherwise: &str) -> anyhow::Result<Secret> {
+    if !std::io::stdin().is_terminal() {
+        let message = format!("nobody is there to be asked for a secret: {otherwise}");
+        return Err(Failure::input("NO_SECRET", message).into());
+    }
+    let text = rpassword::prompt_password(question).context("the terminal does not answer")?;
+    Ok(Secret::new(text))
+}
+
+/// A passphrase for a new file: on a terminal it is asked for twice.
+fn new_passphrase(arg: &PassphraseArg, variable: &str) -> anyhow::Result<Secret> {
+    let asked = arg.passphrase_file.is_none() && std::env::var_os(variable).is_none();
+    let first = passphrase(arg, variable, "New passphrase: ")?;
+    if asked {
+        let second = passphrase(arg, variable, "The same again: ")?;
+        if first.reveal() != second.reveal() {
+            let message = "the two passphrases differ: nothing was written";
+            return Err(Failure::input("PASSPHRASES_DIFFER", message).into());
+        }
+    }
+    Ok(first)
+}
+
+fn strength(light: bool) -> Strength {
+    if light { Strength::Light } else { Strength::Standard }
+}
+
+fn new(arguments: &WalletNew) -> anyhow::Result<Exit> {
+    let passphrase = new_passphrase(&arguments.passphrase, VARIABLE)?;
+    let (wallet, phrase) = Wallet::create(&arguments.file, &passphrase, strength(arguments.light))?;
+    let shown = arguments.show_phrase || std::io::stdout().is_terminal();
+    if arguments.json.json {
+        let mut value = json!({ "address": wallet.address(), "file": arguments.file });
+        if arguments.show_phrase {
+            value["phrase"] = phrase.reveal().into();
+        }
+        show::json(&value)?;
+        return Ok(Exit::Done);
+    }
+    made(&wallet, &arguments.file);
+    if shown {
+        anstream::println!(
+            "\n{NOTE}Recovery phrase. It is shown once and stored nowhere: write it down on paper.\n\
+             Whoever has it has everything this account owns.{NOTE:#}\n\n  {}\n",
+            phrase.reveal()
+        );
+    } else {
+        show::hint(
+            "The recovery phrase was not printed, because the output is no terminal (--show-phrase prints it). \
+             The key file and its passphrase are the only way to this account.",
+        );
+    }
+    Ok(Exit::Done)
+}
+
+fn made(wallet: &Wallet, file: &Path) {
+    show::facts(&[
+        ("address", wallet.address().to_string()),
+        ("key file", file.display().to_string()),
+    ]);
+}
+
+fn import(arguments: &WalletImport) -> anyhow::Result<Exit> {
+    let file = &arguments.file;
+    let strength = strength(arguments.light);
+    let wallet = if let Some(from) = &arguments.keystore {
+        let question = format!("Passphrase of {}: ", from.display());
+        let passphrase = passphrase(&arguments.passphrase, VARIABLE, &question)?;
+        Wallet::import_keystore(file, from, &passphrase, strength)?
+    } else {
+        let what = if arguments.key { "Private key: " } else { "Recovery phrase: " };
+        let secret = typed(what)?;
+        let passphrase = new_passphrase(&arguments.passphrase, VARIABLE)?;
+        if arguments.key {
+            Wallet::import_key(file, &secret, &passphrase, strength)?
+        } else {
+            Wallet::import_phrase(file, &secret, &passphrase, strength)?
+        }
+    };
+    if arguments.json.json {
+        show::json(&json!({ "address": wallet.address(), "file": file }))?;
+    } else {
+        made(&wallet, file);
+    }
+    Ok(Exit::Done)
+}
+
+/// A secret from the terminal, unseen; from standard input where that is no terminal.
+fn typed(question: &str) -> anyhow::Result<Secret> {
+    if std::io::stdin().is_terminal() {
+        return ask(question, "");
+    }
+    let mut text = String::new();
+    std::io::stdin()
+        .take(SECRET_BYTES_MAX)
+        .read_to_string(&mut text)
+        .context("standard input cannot be read")?;
+    let secret = Secret::new(text.trim().to_owned());
+    if secret.reveal().is_empty() {
+        let message =
+            "standard input is empty: pipe the recovery phrase or the private key into it";
+        return Err(Failure::input("NO_SECRET", message).into());
+    }
+    Ok(secret)
+}
+
+/// The address that a key file states, without unlocking it.
+pub(crate) fn address_of(file: &Path) -> anyhow::Result<Address> {
+    let corrupt = |what: &str| {
+        let message =
+            format!("{} is not a keystore v3 file with an address: {what}", file.display());
+        Failure::input("KEYSTORE_CORRUPT", message)
+    };
+    let text = std::fs::read(file).with_context(|| file.display().to_string())?;
+    let value: serde_json::Value =
+        serde_json::from_slice(&text).map_err(|error| corrupt(&error.to_string()))?;
+    let address = value.get("address").and_then(|address| address.as_str());
+    let address = address.ok_or_else(|| corrupt("it states none"))?;
+    Ok(address.parse().map_err(|error: florin_protocol::IdError| corrupt(&error.to_string()))?)
+}
+
+/// The account that is meant: named outright, or by a key file that is not unlocked.
+pub(crate) fn account(named: Option<Address>, file: Option<&Path>) -> anyhow::Result<Address> {
+    match (named, file) {
+        (Some(account), _) => Ok(account),
+        (None, Some(file)) => address_of(file),
+        (None, None) => {
+            let message = "whose? name an address, or a key file with --wallet";
+            Err(Failure::input("NO_ACCOUNT", message).into())
+        }
+    }
+}
+
+fn look(arguments: &WalletShow) -> anyhow::Result<Exit> {
+    let address = address_of(&arguments.wallet)?;
+    if arguments.json.json {
+        show::json(&json!({ "address": address, "file": arguments.wallet }))?;
+    } else {
+        show::facts(&[
+            ("address", address.to_string()),
+            ("key file", arguments.wallet.display().to_string()),
+        ]);
+    }
+    Ok(Exit::Done)
+}
+
+fn export(arguments: &WalletExport) -> anyhow::Result<Exit> {
+    let wallet = open(&arguments.wallet)?;
+    let source = PassphraseArg { passphrase_file: arguments.new_passphrase_file.clone() };
+    let passphrase = new_passphrase(&source, NEW_VARIABLE)?;
+    wallet.export(&arguments.to, &passphrase, Strength::Standard)?;
+    made(&wallet, &arguments.to);
+    Ok(Exit::Done)
+}

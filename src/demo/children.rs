@@ -1,0 +1,227 @@
+//! The demonstration's processes: started from this same program, watched, and never left behind.
+//!
+//! Each child has a pipe as standard input and stops when it closes, so that even a killed demonstration leaves nobody
+//! behind. On every other way out the guard kills and reaps what still runs.
+
+use std::fs::{File, OpenOptions};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+use crate::failure::Failure;
+
+/// How often a wait looks up.
+const POLL: Duration = Duration::from_millis(20);
+/// Bytes of a log that an error quotes.
+const LOG_TAIL_BYTES: usize = 2_000;
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// From now on Ctrl-C and a polite request to stop end the demonstration in order.
+pub(super) fn catch_interrupts() -> anyhow::Result<()> {
+    ctrlc::set_handler(|| INTERRUPTED.store(true, Ordering::SeqCst))
+        .context("cannot listen for Ctrl-C")
+}
+
+/// Refuses to go on after an interrupt.
+pub(super) fn check_interrupted() -> anyhow::Result<()> {
+    if INTERRUPTED.load(Ordering::SeqCst) {
+        return Err(Failure::fault("INTERRUPTED", "stopped before the end").into());
+    }
+    Ok(())
+}
+
+struct Running {
+    name: String,
+    log: PathBuf,
+    child: Child,
+}
+
+/// All children of a demonstration.
+pub(super) struct Children {
+    program: PathBuf,
+    logs: PathBuf,
+    running: Vec<Running>,
+}
+
+impl Children {
+    /// No children yet; their output will go to files in `logs`.
+    pub(super) fn new(logs: PathBuf) -> anyhow::Result<Self> {
+        std::fs::create_dir_all(&logs).with_context(|| logs.display().to_string())?;
+        let program = std::env::current_exe().context("cannot find this program's own file")?;
+        Ok(Self { program, logs, running: Vec::new() })
+    }
+
+    fn command(&self, arguments: &[String]) -> Command {
+        let mut command = Command::new(&self.program);
+        command
+            .args(arguments)
+            .arg("--exit-with-parent")
+            .env("OMP_NUM_THREADS", "1")
+            .env("NO_COLOR", "1")
+            .stdin(Stdio::piped());
+        command
+    }
+
+    /// Starts a process that works beside the others.
+    pub(super) fn start(&mut self, name: &str, arguments: &[String]) -> anyhow::Result<()> {
+        let log = self.logs.join(format!("{name}.log"));
+        let out = open_log(&log)?;
+        let err = out.try_clone().with_context(|| log.display().to_string())?;
+        let child = self
+            .command(arguments)
+            .stdout(out)
+            .stderr(err)
+            .spawn()
+            .with_context(|| format!("cannot start {name}"))?;
+        self.running.push(Running { name: name.to_owned(), log, child });
+        Ok(())
+    }
+
+    /// Runs a process to its end and returns its exit status and standard output.
+    pub(super) fn call(
+        &mut self,
+        name: &str,
+        arguments: &[String],
+        patience: Duration,
+    ) -> anyhow::Result<(ExitStatus, String)> {
+        let out = self.logs.join(format!("{name}.out"));
+        let log = self.logs.join(format!("{name}.log"));
+        let child = self
+            .command(arguments)
+            .stdout(open_log(&out)?)
+            .stderr(open_log(&log)?)
+            .spawn()
+            .with_context(|| format!("cannot start {name}"))?;
+        self.running.push(Running { name: name.to_owned(), log, child });
+        let status = self.wait_for(name, patience)?;
+        Ok((status, std::fs::read_to_string(&out).with_context(|| out.display().to_string())?))
+    }
+
+    /// Waits for one child's end.
+    pub(super) fn wait_for(
+        &mut self,
+        name: &str,
+        patience: Duration,
+    ) -> anyhow::Result<ExitStatus> {
+        let begun = Instant::now();
+        let at = self
+            .running
+            .iter()
+            .position(|running| running.name == name)
+            .with_context(|| format!("{name} was never started"))?;
+        loop {
+            check_interrupted()?;
+            let running = &mut self.running[at];
+            if let Some(status) = running.child.try_wait()? {
+                self.running.remove(at);
+                return Ok(status);
+            }
+            if begun.elapsed() > patience {
+                let tail = tail(&running.log);
+                let message = format!(
+                    "{name} did not come to an end within {} s; it said:\n{tail}",
+                    patience.as_secs()
+                );
+                return Err(Failure::fault("TIMEOUT", message).into());
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// Fails if somebody who should still be working has stopped with an error.
+    pub(super) fn check(&mut self) -> anyhow::Result<()> {
+        check_interrupted()?;
+        for running in &mut self.running {
+            if let Some(status) = running.child.try_wait()?
+                && !status.success()
+            {
+                return Err(broken(&running.name, status, &running.log).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until `file` has been written by the child `name`.
+    pub(super) fn wait_for_file(
+        &mut self,
+        name: &str,
+        file: &Path,
+        patience: Duration,
+    ) -> anyhow::Result<String> {
+        let begun = Instant::now();
+        loop {
+            if let Ok(text) = std::fs::read_to_string(file)
+                && text.ends_with('\n')
+            {
+                return Ok(text.trim().to_owned());
+            }
+            self.check()?;
+            if begun.elapsed() > patience {
+                let log = self.logs.join(format!("{name}.log"));
+                let message = format!("{name} did not start; it said:\n{}", tail(&log));
+                return Err(Failure::fault("TIMEOUT", message).into());
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// What a child's log says, for an error.
+    pub(super) fn told(&self, name: &str) -> String {
+        tail(&self.logs.join(format!("{name}.log")))
+    }
+
+    /// Asks everybody to stop, waits a moment, and kills who is left.
+    pub(super) fn stop(&mut self, patience: Duration) {
+        for running in &mut self.running {
+            drop(running.child.stdin.take());
+        }
+        let begun = Instant::now();
+        while begun.elapsed() < patience
+            && self.running.iter_mut().any(|r| matches!(r.child.try_wait(), Ok(None)))
+        {
+            std::thread::sleep(POLL);
+        }
+        for running in &mut self.running {
+            let _ = running.child.kill(); // an error means that it has stopped already
+            let _ = running.child.wait();
+        }
+        self.running.clear();
+    }
+}
+
+impl Drop for Children {
+    fn drop(&mut self) {
+        self.stop(Duration::from_millis(500));
+    }
+}
+
+fn open_log(path: &Path) -> anyhow::Result<File> {
+    OpenOptions::new()
+        .create(true)
+        .write(true)
+        .truncate(true)
+        .open(path)
+        .with_context(|| path.display().to_string())
+}
+
+fn broken(name: &str, status: ExitStatus, log: &Path) -> Failure {
+    Failure::fault("CHILD_FAILED", format!("{name} stopped ({status}); it said:\n{}", tail(log)))
+}
+
+fn tail(log: &Path) -> String {
+    let mut text = String::new();
+    let read = File::open(log).and_then(|mut file| file.read_to_string(&mut text));
+    if read.is_err() || text.trim().is_empty() {
+        return "(nothing)".to_owned();
+    }
+    let mut from = text.len().saturating_sub(LOG_TAIL_BYTES);
+    while !text.is_char_boundary(from) {
+        from += 1;
+    }
+    text[from..].trim_end().to_owned()
+}

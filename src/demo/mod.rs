@@ -1,0 +1,5 @@
+//! `florin demo`.
+mod children;
+mod html;
+mod outcome;
+pub(crate) mod plan;

@@ -1,0 +1,217 @@
+//! What a demonstration came to: the figures behind the table, the JSON and the report.
+
+use std::collections::BTreeMap;
+
+use florin_ledger::TaskState;
+use florin_protocol::{Address, Amount, Reason, Report, Statement, TaskId};
+use serde_json::{Value, json};
+
+use super::plan::Behaviour;
+use crate::show;
+
+/// Nano-nats in a nat.
+pub(super) const NANO: f64 = 1e9;
+
+/// One participant's way through the task.
+#[derive(Debug)]
+pub(super) struct Earner {
+    pub(super) name: &'static str,
+    pub(super) behaviour: Behaviour,
+    pub(super) account: Address,
+    /// Rows of its shard.
+    pub(super) rows: u64,
+    /// Rounds in which it had an update in the report.
+    pub(super) rounds: u32,
+    /// Sum of its scores, in nano-nats, excluded updates included.
+    pub(super) score_nano: i128,
+    /// Sum of the weights that rounds counted, in nano-nats.
+    pub(super) weight: u128,
+    /// Claimed from the task.
+    pub(super) earned: Amount,
+    /// Left of its bond after every round.
+    pub(super) bond: Amount,
+    /// Its part of every round.
+    pub(super) parts: Vec<Part>,
+    /// How its rounds ended, in words, and the statement that says so at length.
+    pub(super) summary: String,
+    pub(super) why: String,
+}
+
+/// One participant's part of one round.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Part {
+    pub(super) score_nano: i64,
+    pub(super) error_nano: u64,
+    pub(super) payout: Amount,
+    pub(super) debit: Amount,
+    pub(super) reason: Option<Reason>,
+}
+
+/// Everything a demonstration came to.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    pub(super) seed: u64,
+    pub(super) task: TaskId,
+    pub(super) rounds: u32,
+    pub(super) reports: Vec<Report>,
+    pub(super) earners: Vec<Earner>,
+    /// The provider's paid units and what it claimed.
+    pub(super) provider: (u64, Amount),
+    pub(super) books: TaskState,
+    pub(super) treasury: Amount,
+    /// Correct rows before and after, of so many test rows.
+    pub(super) test: (u32, u32, u32),
+    /// Rounds recomputed, and the differences found.
+    pub(super) audit: (u32, Vec<String>),
+    pub(super) seconds: f64,
+}
+
+/// The money equation's terms.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Money {
+    pub(super) deposited: Amount,
+    pub(super) data_paid: Amount,
+    pub(super) infrastructure_paid: Amount,
+    pub(super) refunded: Amount,
+    pub(super) locked: Amount,
+}
+
+impl Earner {
+    /// Reads one participant's way through the task out of its reports.
+    pub(super) fn of(
+        (name, behaviour): (&'static str, Behaviour),
+        account: Address,
+        rows: u64,
+        bonded: Amount,
+        earned: Amount,
+        reports: &[Report],
+    ) -> anyhow::Result<Self> {
+        let parts: Vec<Part> = reports.iter().map(|report| part(report, account)).collect();
+        let mut debited = Amount::ZERO;
+        for part in &parts {
+            debited = debited.plus(part.debit)?;
+        }
+        let weights = reports.iter().filter_map(|report| report.line(account)).map(|l| l.weight);
+        let (summary, why) = why(account, reports);
+        Ok(Self {
+            name,
+            behaviour,
+            account,
+            rows,
+            rounds: u32::try_from(parts.iter().filter(|p| p.reason.is_some()).count())?,
+            score_nano: parts.iter().map(|part| i128::from(part.score_nano)).sum(),
+            weight: weights.sum(),
+            earned,
+            bond: bonded.minus(debited)?,
+            parts,
+            summary,
+            why,
+        })
+    }
+}
+
+fn part(report: &Report, account: Address) -> Part {
+    let (score_nano, error_nano) =
+        report.score(account).map_or((0, 0), |score| (score.score_nano, score.error_nano));
+    let line = report.line(account);
+    Part {
+        score_nano,
+        error_nano,
+        payout: line.map_or(Amount::ZERO, |line| line.payout),
+        debit: line.map_or(Amount::ZERO, |line| line.debit),
+        reason: line.map(|line| line.reason),
+    }
+}
+
+/// How often which reason was given, and the last statement with the most frequent of them.
+fn why(account: Address, reports: &[Report]) -> (String, String) {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    let reasons: Vec<Option<Reason>> =
+        reports.iter().map(|report| report.line(account).map(|line| line.reason)).collect();
+    for reason in reasons.iter().flatten() {
+        *counts.entry(show::reason(*reason)).or_default() += 1;
+    }
+    let mut ordered: Vec<(&str, usize)> = counts.into_iter().collect();
+    ordered.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let summary: Vec<String> =
+        ordered.iter().map(|(reason, count)| format!("{reason} {count}×")).collect();
+    let most = ordered.first().map(|(reason, _)| *reason);
+    let why = reports
+        .iter()
+        .zip(&reasons)
+        .rev()
+        .find(|(_, reason)| reason.map(show::reason) == most)
+        .and_then(|(report, _)| Statement::of(report, account))
+        .map_or(String::new(), |statement| format!("Round {}: {}", statement.round, statement.why));
+    (summary.join(", "), why)
+}
+
+impl Outcome {
+    /// The terms of the money equation.
+    pub(super) fn money(&self) -> anyhow::Result<Money> {
+        let books = &self.books;
+        Ok(Money {
+            deposited: books.terms.data.plus(books.terms.infrastructure)?,
+            data_paid: books.data_paid,
+            infrastructure_paid: books.infrastructure_paid,
+            refunded: books.refunded,
+            locked: books.data_locked.plus(books.infrastructure_locked)?,
+        })
+    }
+
+    /// Whether `deposited = data paid + infrastructure paid + refunded + locked`, to the last unit.
+    pub(super) fn balances(&self) -> anyhow::Result<bool> {
+        let m = self.money()?;
+        let parts = [m.data_paid, m.infrastructure_paid, m.refunded, m.locked];
+        Ok(Amount::total(parts)? == m.deposited)
+    }
+
+    /// Accuracy on the test rows before and after, from 0 to 1.
+    pub(super) fn accuracy(&self) -> (f64, f64) {
+        let (before, after, rows) = self.test;
+        let of = |correct: u32| f64::from(correct) / f64::from(rows.max(1));
+        (of(before), of(after))
+    }
+
+    /// The outcome for programs: amounts as integer strings of base units, scores in nats, weights in nano-nats.
+    pub(super) fn to_json(&self) -> anyhow::Result<Value> {
+        let money = self.money()?;
+        let (before, after) = self.accuracy();
+        let participants: Vec<Value> = self
+            .earners
+            .iter()
+            .map(|earner| {
+                json!({
+                    "name": earner.name,
+                    "behaviour": earner.behaviour.experiment().unwrap_or("honest"),
+                    "rows": earner.rows,
+                    "rounds": earner.rounds,
+                    "score": nats(earner.score_nano),
+                    "weight": earner.weight.to_string(),
+                    "earned": show::units(earner.earned),
+                    "bond": show::units(earner.bond),
+                })
+            })
+            .collect();
+        Ok(json!({
+            "accuracy": { "before": before, "after": after },
+            "participants": participants,
+            "provider": { "units": self.provider.0, "earned": show::units(self.provider.1) },
+            "money": {
+                "deposited": show::units(money.deposited),
+                "data_paid": show::units(money.data_paid),
+                "infrastructure_paid": show::units(money.infrastructure_paid),
+                "refunded": show::units(money.refunded),
+                "locked": show::units(money.locked),
+            },
+            "audit": { "rounds": self.audit.0, "differences": self.audit.1.len() },
+            "seconds": (self.seconds * 10.0).round() / 10.0,
+        }))
+    }
+}
+
+/// Nano-nats as nats.
+#[expect(clippy::cast_precision_loss, reason = "for people and plots; reports keep the integer")]
+pub(super) fn nats(nano: i128) -> f64 {
+    nano as f64 / NANO
+}

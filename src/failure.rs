@@ -1,0 +1,175 @@
+//! How the program fails: a stable code, a sentence, the causes, and an exit code.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+
+use florin_ledger::LedgerError;
+use florin_protocol::{Rejection, SpecError};
+
+/// What the process ends with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Everything was done.
+    Done = 0,
+    /// It worked, and the answer is no: differences were found, the market or its ledger refused.
+    No = 1,
+    /// Wrong usage or input: the caller can put it right.
+    Input = 2,
+    /// Something broke.
+    Fault = 3,
+}
+
+/// A failure of ours, with its stable code. Causes are attached with `anyhow`'s context.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    code: &'static str,
+    exit: Exit,
+    message: String,
+}
+
+impl Failure {
+    /// Wrong input.
+    pub(crate) fn input(code: &'static str, message: impl Into<String>) -> Self {
+        Self { code, exit: Exit::Input, message: message.into() }
+    }
+
+    /// The answer is no.
+    pub(crate) fn no(code: &'static str, message: impl Into<String>) -> Self {
+        Self { code, exit: Exit::No, message: message.into() }
+    }
+
+    /// Something broke.
+    pub(crate) fn fault(code: &'static str, message: impl Into<String>) -> Self {
+        Self { code, exit: Exit::Fault, message: message.into() }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl Error for Failure {}
+
+/// The code and exit code of an error: those of the first link of its chain that has any.
+pub(crate) fn verdict(error: &anyhow::Error) -> (String, Exit) {
+    error
+        .chain()
+        .find_map(known)
+        .or_else(|| error.chain().find_map(written))
+        .unwrap_or_else(|| ("FAULT".to_owned(), Exit::Fault))
+}
+
+fn known(link: &(dyn Error + 'static)) -> Option<(String, Exit)> {
+    if let Some(failure) = link.downcast_ref::<Failure>() {
+        return Some((failure.code.to_owned(), failure.exit));
+    }
+    if let Some(rejection) = link.downcast_ref::<Rejection>() {
+        return Some((rejection.code.to_string(), Exit::No));
+    }
+    if link.downcast_ref::<SpecError>().is_some() {
+        return Some(("BAD_TASK".to_owned(), Exit::Input));
+    }
+    if let Some(error) = link.downcast_ref::<LedgerError>() {
+        return Some(match error {
+            LedgerError::Refused(refusal) => (refusal.code().to_owned(), Exit::No),
+            LedgerError::Unavailable(_) => ("LEDGER_UNAVAILABLE".to_owned(), Exit::Fault),
+            LedgerError::Corrupt(_) => ("LEDGER_CORRUPT".to_owned(), Exit::Fault),
+            LedgerError::Signing(_) => ("SIGNING_FAILED".to_owned(), Exit::Fault),
+        });
+    }
+    if link.downcast_ref::<florin_learning::data::LoadError>().is_some() {
+        return Some(("BAD_DATA".to_owned(), Exit::Input));
+    }
+    link.downcast_ref::<io::Error>().map(|error| match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            ("STORAGE_FULL".to_owned(), Exit::Fault)
+        }
+        io::ErrorKind::AddrInUse => ("PORT_IN_USE".to_owned(), Exit::Input),
+        io::ErrorKind::NotFound => ("FILE_NOT_FOUND".to_owned(), Exit::Input),
+        io::ErrorKind::PermissionDenied => ("PERMISSION_DENIED".to_owned(), Exit::Input),
+        _ => ("IO".to_owned(), Exit::Fault),
+    })
+}
+
+/// Codes that mean the caller handed in something wrong, where a library writes its code at the end of its message.
+const INPUT_CODES: [&str; 8] = [
+    "BAD_KEYSTORE",
+    "WRONG_PASSPHRASE",
+    "WALLET_EXISTS",
+    "BAD_PHRASE",
+    "BAD_DATA",
+    "BAD_GENESIS",
+    "IN_USE",
+    "NO_ENGINE",
+];
+
+/// A code written at the end of a message, as in `… [WRONG_PASSPHRASE]`.
+fn written(link: &(dyn Error + 'static)) -> Option<(String, Exit)> {
+    let text = link.to_string();
+    let (_, code) = split_code(&text);
+    let code = code?.to_owned();
+    let exit = if INPUT_CODES.contains(&code.as_str()) { Exit::Input } else { Exit::Fault };
+    Some((code, exit))
+}
+
+fn split_code(text: &str) -> (&str, Option<&str>) {
+    let split = || {
+        let (message, code) = text.strip_suffix(']')?.rsplit_once(" [")?;
+        let is_code = !code.is_empty()
+            && code.bytes().all(|b| b.is_ascii_uppercase() || b == b'_' || b.is_ascii_digit());
+        is_code.then_some((message, code))
+    };
+    split().map_or((text, None), |(message, code)| (message, Some(code)))
+}
+
+/// Tells a person what failed: the code, the sentence, and each cause that the sentence does not contain already.
+pub(crate) fn tell(error: &anyhow::Error) {
+    use anstyle::{AnsiColor, Style};
+    let (code, _) = verdict(error);
+    let red = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
+    let mut said: Vec<String> = Vec::new();
+    for link in error.chain() {
+        let text = link.to_string();
+        let (message, _) = split_code(&text);
+        if !said.iter().any(|before| before.contains(message)) {
+            said.push(message.to_owned());
+        }
+    }
+    let mut lines = said.iter();
+    let first = lines.next().map_or("", String::as_str);
+    anstream::eprintln!("{red}error[{code}]{red:#}: {first}");
+    for cause in lines {
+        anstream::eprintln!("  because: {cause}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::*;
+
+    #[test]
+    fn the_code_is_that_of_the_first_link_that_has_one() {
+        let refused =
+            florin_protocol::Rejection::new(florin_protocol::Code::WrongRound, "too late");
+        let error = Err::<(), _>(refused).context("round 3").unwrap_err();
+        assert_eq!(verdict(&error), ("WRONG_ROUND".to_owned(), Exit::No));
+        let full = io::Error::from(io::ErrorKind::StorageFull);
+        let error = Err::<(), _>(full).context("journal").unwrap_err();
+        assert_eq!(verdict(&error), ("STORAGE_FULL".to_owned(), Exit::Fault));
+        assert_eq!(verdict(&anyhow::anyhow!("odd")), ("FAULT".to_owned(), Exit::Fault));
+        let error = anyhow::anyhow!("w.json: the passphrase is wrong [WRONG_PASSPHRASE]");
+        assert_eq!(verdict(&error), ("WRONG_PASSPHRASE".to_owned(), Exit::Input));
+    }
+
+    #[test]
+    fn only_a_code_is_taken_for_a_code() {
+        assert_eq!(split_code("no [such] thing"), ("no [such] thing", None));
+        assert_eq!(split_code("a list [1, 2]"), ("a list [1, 2]", None));
+        assert_eq!(split_code("late [TOO_LATE]"), ("late", Some("TOO_LATE")));
+    }
+}

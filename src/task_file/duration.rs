@@ -1,0 +1,175 @@
+//! Times as people write them: `90 s`, `1 h 30 min`, `7 d`, or a date.
+
+use florin_protocol::Tick;
+
+const MS_PER_DAY: u64 = 86_400_000;
+
+/// Milliseconds of a duration such as `90 s` or `1 h 30 min`.
+///
+/// # Errors
+/// What would be right, as a sentence.
+pub(crate) fn parse_ms(text: &str) -> Result<u64, String> {
+    let wrong = || {
+        format!(
+            "{text:?} is not a duration: write a number and a unit (ms, s, min, h, d), such as \"90 s\""
+        )
+    };
+    let mut total = 0u64;
+    let mut rest = text.trim();
+    if rest.is_empty() {
+        return Err(wrong());
+    }
+    while !rest.is_empty() {
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, after) = rest.split_at(digits);
+        let after = after.trim_start();
+        let letters = after.bytes().take_while(u8::is_ascii_alphabetic).count();
+        let (unit, after) = after.split_at(letters);
+        let number: u64 = number.parse().map_err(|_| wrong())?;
+        let ms = unit_ms(unit).ok_or_else(wrong)?;
+        total = number.checked_mul(ms).and_then(|ms| total.checked_add(ms)).ok_or_else(wrong)?;
+        rest = after.trim_start();
+    }
+    Ok(total)
+}
+
+fn unit_ms(unit: &str) -> Option<u64> {
+    Some(match unit {
+        "ms" => 1,
+        "s" | "sec" | "second" | "seconds" => 1_000,
+        "m" | "min" | "minute" | "minutes" => 60_000,
+        "h" | "hour" | "hours" => 3_600_000,
+        "d" | "day" | "days" => MS_PER_DAY,
+        _ => return None,
+    })
+}
+
+/// Milliseconds in the largest units that say it exactly: what [`parse_ms`] reads back.
+pub(crate) fn words(ms: u64) -> String {
+    let units = [(MS_PER_DAY, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"), (1, "ms")];
+    let mut rest = ms;
+    let mut parts = Vec::new();
+    for (unit, name) in units {
+        if rest >= unit {
+            parts.push(format!("{} {name}", rest / unit));
+            rest %= unit;
+        }
+    }
+    if parts.is_empty() { "0 ms".to_owned() } else { parts.join(" ") }
+}
+
+/// A moment: a duration from now, or a date in UTC such as `2030-01-31` or `2030-01-31T18:00`.
+///
+/// # Errors
+/// What would be right, as a sentence.
+pub(crate) fn parse_moment(text: &str, now: Tick) -> Result<Tick, String> {
+    if let Ok(ms) = parse_ms(text) {
+        return Ok(now.after_ms(ms));
+    }
+    parse_date(text).ok_or_else(|| {
+        format!(
+            "{text:?} is neither a duration nor a date: write \"7 d\", \"2030-01-31\" or \"2030-01-31T18:00\" (UTC)"
+        )
+    })
+}
+
+fn parse_date(text: &str) -> Option<Tick> {
+    let text = text.strip_suffix('Z').unwrap_or(text);
+    let (date, time) = text.split_once(['T', ' ']).unwrap_or((text, "00:00"));
+    let mut parts = date.split('-').map(|part| part.parse::<u64>().ok());
+    let (year, month, day) = (parts.next()??, parts.next()??, parts.next()??);
+    if parts.next().is_some() || !(1970..=9999).contains(&year) {
+        return None;
+    }
+    let days = days_from_civil(year, month, day);
+    if civil(days) != (year, month, day) {
+        return None; // a month 13, or the 30th of February
+    }
+    let mut parts = time.split(':').map(|part| part.parse::<u64>().ok());
+    let (hour, minute) = (parts.next()??, parts.next()??);
+    let second = parts.next().unwrap_or(Some(0))?;
+    if hour > 23 || minute > 59 || second > 59 || parts.next().is_some() {
+        return None;
+    }
+    Some(Tick((days * 86_400 + hour * 3_600 + minute * 60 + second) * 1_000))
+}
+
+/// Days from 1970-01-01 to a date of the Gregorian calendar. March is taken as the first month of a year, so that the
+/// leap day comes last.
+fn days_from_civil(year: u64, month: u64, day: u64) -> u64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let (era, year_of_era) = (year / 400, year % 400);
+    let month_from_march = (month + 9) % 12;
+    let day_of_year = (153 * month_from_march + 2) / 5 + day.max(1) - 1;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    (era * 146_097 + day_of_era).saturating_sub(719_468)
+}
+
+/// Year, month and day of so many days after 1970-01-01.
+pub(crate) fn civil(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    (year, month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_and_written() {
+        for (text, ms) in [
+            ("500 ms", 500),
+            ("90 s", 90_000),
+            ("90s", 90_000),
+            ("1 h 30 min", 5_400_000),
+            ("2 h", 7_200_000),
+            ("7 d", 604_800_000),
+            ("0 s", 0),
+        ] {
+            assert_eq!(parse_ms(text), Ok(ms), "{text}");
+            assert_eq!(parse_ms(&words(ms)), Ok(ms), "{text}");
+        }
+        assert_eq!(words(90_000), "1 min 30 s");
+        for text in ["", "90", "s", "-1 s", "1.5 h", "1 fortnight", "99999999999999999999 s"] {
+            assert!(parse_ms(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn dates_are_days_of_the_calendar() {
+        let day = |n: u64| Some(Tick(n * MS_PER_DAY));
+        assert_eq!(parse_date("1970-01-01"), day(0));
+        assert_eq!(parse_date("2000-03-01"), day(11_017));
+        assert_eq!(parse_date("2024-02-29T12:00Z"), Some(Tick(1_709_208_000_000)));
+        for text in [
+            "2023-02-29",
+            "2024-13-01",
+            "2024-00-10",
+            "2024-1",
+            "1969-12-31",
+            "x",
+            "2024-01-01T25:00",
+        ] {
+            assert_eq!(parse_date(text), None, "{text}");
+        }
+        for days in [0, 58, 59, 60, 365, 11_016, 19_782, 20_000, 47_541] {
+            let (year, month, dom) = civil(days);
+            assert_eq!(days_from_civil(year, month, dom), days);
+        }
+    }
+
+    #[test]
+    fn a_moment_is_a_date_or_counted_from_now() {
+        assert_eq!(parse_moment("2 s", Tick(5)), Ok(Tick(2_005)));
+        assert_eq!(parse_moment("1970-01-02", Tick(5)), Ok(Tick(MS_PER_DAY)));
+        assert!(parse_moment("soon", Tick(5)).unwrap_err().contains("soon"));
+    }
+}

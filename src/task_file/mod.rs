@@ -1,0 +1,345 @@
+//! The task file: what a buyer writes, with every key's meaning beside it, and how it becomes a task.
+//!
+//! A file that cannot work is refused with the line, the key, its value and what would be right. Keys have the names
+//! that the protocol's own checks use; durations are written without `_ms`, as `"90 s"`.
+
+mod duration;
+mod file;
+mod locate;
+
+use std::ops::Range;
+use std::path::Path;
+
+use anyhow::Context;
+use florin_learning::data::{SourceError, canonical_bytes, load};
+use florin_learning::{DataSource, Dataset};
+use florin_protocol::{
+    Address, Aggregation, Budget, DataSchema, Estimator, Holdout, Market, Model, RoundRules,
+    SPEC_VERSION, SpecError, TaskSpec, Tick, Training, blob_digest,
+};
+
+pub(crate) use duration::{civil, words};
+
+use crate::failure::Failure;
+use file::{AggregationSection, ModelKind, ModelSection, Rule, TaskFile, Units};
+
+/// The annotated file that `florin task new` writes.
+pub(crate) const TEMPLATE: &str = include_str!("template.toml");
+
+/// Longest task file that is read, in bytes.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Who and where: what a task needs beyond its file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Parties {
+    /// The market it is published in.
+    pub(crate) market: Market,
+    /// Who pays.
+    pub(crate) buyer: Address,
+    /// Who runs the rounds.
+    pub(crate) coordinator: Address,
+    /// The moment of publication.
+    pub(crate) now: Tick,
+}
+
+/// A task file that works, with the bytes it names.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    /// The task.
+    pub(crate) spec: TaskSpec,
+    /// The initial parameters, as safetensors.
+    pub(crate) base_model: Vec<u8>,
+    /// The validation rows' canonical bytes.
+    pub(crate) holdout: Vec<u8>,
+}
+
+/// Reads a task file and everything it names.
+///
+/// # Errors
+/// [`Failure`] with code `BAD_TASK`: the first thing that is wrong, with its line, key, value and what would be right.
+pub(crate) fn read(path: &Path, parties: &Parties) -> anyhow::Result<Ready> {
+    let shown = path.display();
+    let length = std::fs::metadata(path).with_context(|| shown.to_string())?.len();
+    if length > FILE_BYTES_MAX {
+        let message =
+            format!("{shown} has {length} bytes: a task file has at most {FILE_BYTES_MAX}");
+        return Err(Failure::input("BAD_TASK", message).into());
+    }
+    let text = std::fs::read_to_string(path).with_context(|| shown.to_string())?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    from_text(&text, folder, parties).map_err(|problem| problem.at(path, &text).into())
+}
+
+/// What is wrong with a file.
+#[derive(Debug)]
+enum Problem {
+    /// Not TOML, an unknown or missing key, or a value of the wrong kind.
+    Toml(Box<toml::de::Error>),
+    /// A value that cannot be.
+    Key { key: String, value: String, right: String },
+}
+
+impl Problem {
+    fn key(key: &str, value: impl ToString, right: impl Into<String>) -> Self {
+        Self::Key { key: key.to_owned(), value: value.to_string(), right: right.into() }
+    }
+
+    fn at(self, path: &Path, text: &str) -> Failure {
+        let file = path.display();
+        let message = match self {
+            Self::Toml(error) => {
+                let place = error.span().map(|span| locate::line_at(text, span.start));
+                let place = place.map_or(String::new(), |line| format!(", line {line}"));
+                let key = error.span().and_then(|span| locate::key_at(text, span.start));
+                let key = key.map_or(String::new(), |key| format!(" {key}:"));
+                format!("{file}{place}:{key} {}", error.message())
+            }
+            Self::Key { key, value, right } => {
+                let place = locate::line_of(text, &key);
+                let place = place.map_or(String::new(), |line| format!(", line {line}"));
+                format!("{file}{place}: {key} = {value}: {right}")
+            }
+        };
+        Failure::input("BAD_TASK", message)
+    }
+}
+
+impl From<toml::de::Error> for Problem {
+    fn from(error: toml::de::Error) -> Self {
+        Self::Toml(Box::new(error))
+    }
+}
+
+impl From<SpecError> for Problem {
+    /// The protocol speaks of milliseconds; the file of durations, under keys without `_ms`.
+    fn from(error: SpecError) -> Self {
+        let as_written = |text: &str| text.replace("_ms", "");
+        match error.key.strip_suffix("_ms") {
+            Some(key) => {
+                let value =
+                    error.value.parse().map_or(error.value, |ms| format!("{:?}", words(ms)));
+                Self::key(key, value, as_written(&error.right))
+            }
+            None => Self::key(error.key, error.value, as_written(&error.right)),
+        }
+    }
+}
+
+fn from_text(text: &str, folder: &Path, parties: &Parties) -> Result<Ready, Problem> {
+    let file: TaskFile = toml::from_str(text)?;
+    let mut spec = spec_of(&file, parties)?;
+    let (holdout, rows) = read_holdout(&file, folder, &spec)?;
+    spec.holdout = Holdout { digest: blob_digest(&holdout), rows };
+    // Everything but the base model's digest is settled: check before a model of impossible size is built.
+    spec.check()?;
+    let base_model = florin_work::initial_model(&spec.model, file.model.seed)
+        .map_err(|error| Problem::key("model", file.model.seed, error.to_string()))?;
+    spec.base_model = blob_digest(&base_model);
+    Ok(Ready { spec, base_model, holdout })
+}
+
+fn spec_of(file: &TaskFile, parties: &Parties) -> Result<TaskSpec, Problem> {
+    let expires = duration::parse_moment(&file.expires, parties.now)
+        .map_err(|right| Problem::key("expires", format!("{:?}", file.expires), right))?;
+    if expires <= parties.now {
+        let right = "must lie in the future";
+        return Err(Problem::key("expires", format!("{:?}", file.expires), right));
+    }
+    let (training, rounds, budget) = (&file.training, &file.rounds, &file.budget);
+    Ok(TaskSpec {
+        version: SPEC_VERSION,
+        market: parties.market,
+        buyer: parties.buyer,
+        coordinator: parties.coordinator,
+        arbiter: file.arbiter.unwrap_or(parties.buyer),
+        name: file.name.clone(),
+        salt: file.salt,
+        model: model(&file.model)?,
+        base_model: Default::default(),
+        data: DataSchema { width: file.data.width, classes: file.data.classes },
+        holdout: Holdout { digest: Default::default(), rows: 0 },
+        training: Training {
+            epochs: training.epochs,
+            batch: training.batch,
+            learning_rate: training.learning_rate.0,
+            momentum: training.momentum.0,
+            weight_decay: training.weight_decay.0,
+            clip_gradient: training.clip_gradient.0,
+            fedprox: training.fedprox.0,
+        },
+        rounds: RoundRules {
+            count: rounds.count,
+            cohort_min: rounds.cohort_min,
+            cohort_target: rounds.cohort_target,
+            over_selection: rounds.over_selection,
+            enrol_ms: rounds.enrol.0,
+            train_ms: rounds.train.0,
+            reveal_ms: rounds.reveal.0,
+            value_ms: rounds.value.0,
+            delta_norm_max: rounds.delta_norm_max.0,
+            aggregation: aggregation(&rounds.aggregation)?,
+        },
+        estimator: Estimator::Path { nodes: file.estimator.nodes },
+        budget: Budget {
+            data: budget.data,
+            infrastructure: budget.infrastructure,
+            per_nat_max: budget.per_nat_max,
+            withheld: budget.withheld.0,
+            bond_min: budget.bond_min,
+            bond_per_row: budget.bond_per_row,
+            debit_max: budget.debit_max,
+            stake_min: budget.stake_min,
+            per_unit: budget.per_unit,
+            challenge_ms: budget.challenge.0,
+            unbond_ms: budget.unbond.0,
+        },
+        expires,
+    })
+}
+
+fn model(section: &ModelSection) -> Result<Model, Problem> {
+    let kind = section.kind;
+    let given = [
+        ("model.inputs", section.inputs.is_some(), kind != ModelKind::Cnn),
+        ("model.hidden", section.hidden.is_some(), kind != ModelKind::Softmax),
+        ("model.channels", section.channels.is_some(), kind == ModelKind::Cnn),
+        ("model.height", section.height.is_some(), kind == ModelKind::Cnn),
+        ("model.width", section.width.is_some(), kind == ModelKind::Cnn),
+        ("model.filters", section.filters.is_some(), kind == ModelKind::Cnn),
+    ];
+    let name = format!("{kind:?}").to_lowercase();
+    for (key, is_there, belongs) in given {
+        if is_there && !belongs {
+            return Err(Problem::key(
+                key,
+                "…",
+                format!("a model of kind {name:?} has no such key"),
+            ));
+        }
+        if belongs && !is_there {
+            return Err(Problem::key(key, "nothing", format!("a model of kind {name:?} needs it")));
+        }
+    }
+    let classes = section.classes;
+    let inputs = section.inputs.unwrap_or_default();
+    match (kind, &section.hidden) {
+        (ModelKind::Softmax, _) => Ok(Model::Softmax { inputs, classes }),
+        (ModelKind::Mlp, Some(Units::One(units))) => {
+            Ok(Model::Mlp { inputs, hidden: vec![*units], classes })
+        }
+        (ModelKind::Mlp, Some(Units::Many(hidden))) => {
+            Ok(Model::Mlp { inputs, hidden: hidden.clone(), classes })
+        }
+        (ModelKind::Cnn, Some(Units::One(hidden))) => Ok(Model::Cnn {
+            channels: section.channels.unwrap_or_default(),
+            height: section.height.unwrap_or_default(),
+            width: section.width.unwrap_or_default(),
+            filters: section.filters.unwrap_or_default(),
+            hidden: *hidden,
+            classes,
+        }),
+        (_, other) => {
+            let right = format!("a model of kind {name:?} has one hidden layer: write a number");
+            Err(Problem::key("model.hidden", format!("{other:?}"), right))
+        }
+    }
+}
+
+fn aggregation(section: &AggregationSection) -> Result<Aggregation, Problem> {
+    let needs =
+        |key: &str, rule: &str| Problem::key(key, "nothing", format!("the rule {rule:?} needs it"));
+    let rule = section.rule;
+    if section.trim.is_some() && rule != Rule::TrimmedMean {
+        let right = "only the rule \"trimmed_mean\" has it";
+        return Err(Problem::key("rounds.aggregation.trim", "…", right));
+    }
+    if section.byzantine.is_some() && rule != Rule::Krum {
+        let right = "only the rule \"krum\" has it";
+        return Err(Problem::key("rounds.aggregation.byzantine", "…", right));
+    }
+    Ok(match rule {
+        Rule::Mean => Aggregation::Mean,
+        Rule::Median => Aggregation::Median,
+        Rule::ClippedMean => Aggregation::ClippedMean,
+        Rule::TrimmedMean => {
+            let trim =
+                section.trim.ok_or_else(|| needs("rounds.aggregation.trim", "trimmed_mean"))?;
+            Aggregation::TrimmedMean { trim: trim.0 }
+        }
+        Rule::Krum => {
+            let byzantine =
+                section.byzantine.ok_or_else(|| needs("rounds.aggregation.byzantine", "krum"))?;
+            Aggregation::Krum { byzantine }
+        }
+    })
+}
+
+/// The holdout's canonical bytes and rows: read, cut, and held against the task's data schema.
+fn read_holdout(
+    file: &TaskFile,
+    folder: &Path,
+    spec: &TaskSpec,
+) -> Result<(Vec<u8>, u32), Problem> {
+    let written = format!("{:?}", file.holdout.source);
+    let wrong = |right: String| Problem::key("holdout.source", &written, right);
+    let source: DataSource =
+        file.holdout.source.parse().map_err(|e: SourceError| wrong(e.to_string()))?;
+    let data = load(&relative_to(folder, source)).map_err(|e| wrong(e.to_string()))?;
+    let data = match &file.holdout.rows {
+        None => data,
+        Some(text) => {
+            let wrong = |right: String| Problem::key("holdout.rows", format!("{text:?}"), right);
+            let range = crate::cli::rows(text).map_err(wrong)?;
+            cut(&data, range).map_err(wrong)?
+        }
+    };
+    if let Some(right) = misfit(&data, spec) {
+        return Err(Problem::key("holdout.source", &written, right));
+    }
+    let rows = u32::try_from(data.rows()).map_err(|_| wrong("too many rows".to_owned()))?;
+    Ok((canonical_bytes(&data), rows))
+}
+
+/// A range of a data set's rows.
+///
+/// # Errors
+/// What would be right, as a sentence.
+pub(crate) fn cut(data: &Dataset, range: Range<usize>) -> Result<Dataset, String> {
+    if range.end > data.rows() {
+        return Err(format!("the data has {0} rows: use 0..{0} or a part of it", data.rows()));
+    }
+    data.slice(range).map_err(|e| e.to_string())
+}
+
+/// Why data does not fit a task's schema, as a sentence; `None` if it does. A file in which the highest labels do not
+/// occur still fits.
+pub(crate) fn misfit(data: &Dataset, spec: &TaskSpec) -> Option<String> {
+    let (width, classes) = (spec.data.width as usize, spec.data.classes as usize);
+    if data.width() != width {
+        return Some(format!(
+            "its rows have {} features, but the task asks for data.width = {width}",
+            data.width()
+        ));
+    }
+    let used = data.labels().iter().max().map_or(0, |label| *label as usize + 1);
+    (used > classes)
+        .then(|| format!("it has {used} labels, but the task asks for data.classes = {classes}"))
+}
+
+/// A data source whose file names are relative to a folder.
+pub(crate) fn relative_to(folder: &Path, source: DataSource) -> DataSource {
+    match source {
+        DataSource::Digits => DataSource::Digits,
+        DataSource::Idx { images, labels } => {
+            DataSource::Idx { images: folder.join(images), labels: folder.join(labels) }
+        }
+        DataSource::Cifar10 { files } => {
+            DataSource::Cifar10 { files: files.into_iter().map(|f| folder.join(f)).collect() }
+        }
+        DataSource::Csv { file, label } => DataSource::Csv { file: folder.join(file), label },
+        DataSource::Florin { file } => DataSource::Florin { file: folder.join(file) },
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,100 @@
+//! What is refused, and how.
+
+use std::path::Path;
+
+use florin_protocol::{Digest, Market, Tick};
+
+use super::*;
+
+fn parties() -> Parties {
+    Parties {
+        market: Market { chain: florin_protocol::ChainId(1), genesis: Digest([7; 32]) },
+        buyer: Address([1; 20]),
+        coordinator: Address([2; 20]),
+        now: Tick(1_000_000),
+    }
+}
+
+fn template() -> String {
+    TEMPLATE.replace("@SALT@", "42")
+}
+
+fn refused(text: &str) -> String {
+    let problem = from_text(text, Path::new(""), &parties()).expect_err("must be refused");
+    problem.at(Path::new("task.toml"), text).to_string()
+}
+
+#[test]
+fn the_template_is_a_task_that_works() {
+    let ready = from_text(&template(), Path::new(""), &parties()).unwrap();
+    assert_eq!(ready.spec.check(), Ok(()));
+    assert_eq!(ready.spec.holdout.rows, 360);
+    assert_eq!(ready.spec.arbiter, ready.spec.buyer);
+    assert_eq!(ready.spec.expires, Tick(1_000_000 + 7 * 86_400_000));
+    assert_eq!(ready.spec.base_model, blob_digest(&ready.base_model));
+    assert_eq!(ready.spec.holdout.digest, blob_digest(&ready.holdout));
+}
+
+#[test]
+fn the_same_file_gives_the_same_task() {
+    let read = || from_text(&template(), Path::new(""), &parties()).unwrap().spec.id();
+    assert_eq!(read(), read());
+}
+
+#[test]
+fn every_impossible_value_is_refused_with_line_key_value_and_what_would_be_right() {
+    for (from, to, parts) in [
+        ("count = 10", "count = 0", ["rounds.count = 0", "1 to 100000"]),
+        ("data = \"1000\"", "data = \"0.005\"", ["budget.data = 0.005", "at least 0.01"]),
+        ("bond_min = \"10\"", "bond_min = \"1\"", ["budget.bond_min = 1", "debit_max = 2"]),
+        ("rows = \"1437..1797\"", "rows = \"9..9999\"", ["holdout.rows = \"9..9999\"", "1797"]),
+        ("rows = \"1437..1797\"", "rows = \"5..6\"", ["holdout.rows = 1", "at least 2 rows"]),
+        ("source = \"digits\"", "source = \"csv:gone.csv#y\"", ["holdout.source", "gone.csv"]),
+        ("source = \"digits\"", "source = \"sprouts\"", ["holdout.source", "no `kind:`"]),
+        ("width = 64", "width = 63", ["holdout.source", "data.width = 63"]),
+        ("inputs = 64", "inputs = 63", ["data.width = 64", "the model takes 63"]),
+        ("kind = \"mlp\"", "kind = \"softmax\"", ["model.hidden", "no such key"]),
+        ("train = \"2 min\"", "train = \"0 s\"", ["rounds.train = \"0 ms\"", "1 ms to 30 days"]),
+        ("unbond = \"1 min\"", "unbond = \"1 s\"", ["budget.unbond", "budget.challenge"]),
+        ("expires = \"7 d\"", "expires = \"1970-01-01\"", ["expires", "future"]),
+        ("expires = \"7 d\"", "expires = \"soon\"", ["expires", "duration"]),
+        ("nodes = 3", "nodes = 0", ["estimator.nodes = 0", "1 to 8"]),
+        ("momentum = 0.0", "momentum = 1", ["training.momentum = 1", "below 1"]),
+    ] {
+        let text = template();
+        assert!(text.contains(from), "the template has no {from:?}");
+        let message = refused(&text.replacen(from, to, 1));
+        for part in parts {
+            assert!(message.contains(part), "{to}: {message:?} does not say {part:?}");
+        }
+        assert!(message.contains("task.toml, line "), "{to}: no line in {message:?}");
+    }
+}
+
+#[test]
+fn what_is_no_task_file_is_refused_with_its_line() {
+    for (from, to, part) in [
+        ("count = 10", "count = 10\ncuont = 9", "cuont"),
+        ("count = 10", "", "count"),
+        ("data = \"1000\"", "data = 1000", "string"),
+        ("data = \"1000\"", "data = \"-5\"", "-5"),
+        ("learning_rate = 0.1", "learning_rate = nan", "NaN"),
+        ("learning_rate = 0.1", "learning_rate = -0.1", "-0.1"),
+        ("train = \"2 min\"", "train = \"2 moons\"", "2 moons"),
+        ("[rounds]", "[rounds", "line "),
+        ("name = \"Handwritten digits\"", "name = 5", "string"),
+    ] {
+        let message = refused(&template().replacen(from, to, 1));
+        assert!(message.contains(part), "{to}: {message:?} does not say {part:?}");
+        assert!(message.contains("task.toml, line "), "{to}: no line in {message:?}");
+    }
+}
+
+#[test]
+fn a_line_is_that_of_the_key() {
+    let text = "a = 1\n[rounds]\ncount = 0\n";
+    assert_eq!(locate::line_of(text, "rounds.count"), Some(3));
+    assert_eq!(locate::line_of(text, "rounds.gone"), Some(2));
+    assert_eq!(locate::line_of(text, "gone"), None);
+    assert_eq!(locate::key_at(text, text.find('0').unwrap()), Some("rounds.count".to_owned()));
+}
