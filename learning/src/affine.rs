@@ -4,6 +4,7 @@
 use crate::data::Dataset;
 use crate::engine::{Engine, EvalError, InputError};
 use crate::model::ModelSpec;
+use crate::params::norm;
 
 /// The models `base + Σ cᵢ·deltaᵢ`, measured on a holdout. A coalition is a vector of coefficients
 /// that are its members' weights or zero; a path between two coalitions is a line in them.
@@ -52,6 +53,19 @@ impl<'a> AffineLoss<'a> {
     pub fn slopes(&mut self, coefficients: &[f64]) -> Result<Vec<Vec<f64>>, EvalError> {
         let params = self.combined(coefficients)?;
         self.engine.row_slopes(self.model, &params, self.deltas, self.holdout)
+    }
+
+    /// For each update the standard deviation, over random directions as long as it, of the mean
+    /// loss's slope there: `‖deltaᵢ‖·‖∇ mean loss‖ / √d` in `d` parameters, in nats.
+    pub fn chance(&mut self, coefficients: &[f64]) -> Result<Vec<f64>, EvalError> {
+        let params = self.combined(coefficients)?;
+        let (_, gradient) = self.engine.gradient(self.model, &params, self.holdout)?;
+        let mut square = 0.0;
+        for slope in &gradient {
+            square += slope * slope;
+        }
+        let typical = (square / gradient.len() as f64).sqrt();
+        Ok(self.deltas.iter().map(|delta| norm(delta) * typical).collect())
     }
 
     /// How many rows of the holdout the model there gets right.
@@ -120,11 +134,26 @@ mod tests {
     }
 
     #[test]
+    fn chance_is_what_a_blind_step_of_that_length_would_do() {
+        // As worked out for the reference engine: the gradient at zero is (−¼, ¼, 0, 0), of norm
+        // ¼·√2; a direction drawn at random in 4 dimensions sees half of that.
+        let holdout = Dataset::new(vec![2.0, 1.0], vec![0, 1], 1, 2).unwrap();
+        let model = ModelSpec::Softmax { inputs: 1, classes: 2 };
+        let deltas: [&[f32]; 2] = [&[0.0; 4], &[3.0, 0.0, 0.0, -4.0]];
+        let mut engine = Reference::new();
+        let mut affine =
+            AffineLoss::new(&model, &[0.0; 4], &deltas, &holdout, &mut engine).unwrap();
+        let chance = affine.chance(&[0.0, 0.0]).unwrap();
+        assert_eq!(chance[0], 0.0);
+        assert!((chance[1] - 5.0 * 0.25 * 2.0_f64.sqrt() / 2.0).abs() < 1e-15, "{chance:?}");
+    }
+
+    #[test]
     fn an_update_outside_the_coalition_leaves_no_trace() {
         let holdout = load(&DataSource::Digits).unwrap().slice(0..8).unwrap();
         let model = ModelSpec::Softmax { inputs: 64, classes: 10 };
         let (base, one) = (model.init(1), model.init(2));
-        let wild = vec![f32::MAX; model.parameters()];
+        let wild = vec![f32::NAN; model.parameters()];
         let mut engine = Reference::new();
         let deltas = [one.as_slice(), &wild];
         let mut both =

@@ -136,20 +136,14 @@ pub fn aggregate_on(
     rule.check()?;
     check(updates)?;
     let threads = threads.clamp(1, THREADS_MAX);
-    if rule == Rule::Mean {
-        let weighted: Vec<(f64, &[f32])> =
-            updates.iter().map(|&(weight, delta)| (weight as f64, delta)).collect();
-        return mean::mean(&weighted, total_weight(updates), threads);
-    }
-    let bad = each_update(updates, threads, first_not_finite);
-    if let Some((update, number)) = bad.iter().enumerate().find_map(|(at, bad)| Some((at, (*bad)?)))
-    {
-        return Err(AggregateError::NotFinite { update, number });
+    // The mean finds bad numbers on its way.
+    if rule != Rule::Mean {
+        check_finite(updates, threads)?;
     }
     let counted: Vec<(u64, &[f32])> =
         updates.iter().copied().filter(|&(weight, _)| weight > 0).collect();
     match rule {
-        Rule::Mean => unreachable!("returned above"),
+        Rule::Mean => mean::mean(&weighted(updates), total_weight(updates), threads),
         Rule::Median => Ok(robust::median(&deltas(&counted), threads)),
         Rule::TrimmedMean { trim_permille } => {
             let trim = counted.len() * usize::from(trim_permille) / 1000;
@@ -173,6 +167,18 @@ fn deltas<'a>(updates: &[(u64, &'a [f32])]) -> Vec<&'a [f32]> {
 fn total_weight(updates: &[(u64, &[f32])]) -> f64 {
     // 2^20 weights of 64 bits fit; the one conversion rounds the same everywhere.
     updates.iter().map(|&(weight, _)| u128::from(weight)).sum::<u128>() as f64
+}
+
+fn weighted<'a>(updates: &[(u64, &'a [f32])]) -> Vec<(f64, &'a [f32])> {
+    updates.iter().map(|&(weight, delta)| (weight as f64, delta)).collect()
+}
+
+fn check_finite(updates: &[(u64, &[f32])], threads: usize) -> Result<(), AggregateError> {
+    let bad = each_update(updates, threads, first_not_finite);
+    match bad.iter().enumerate().find_map(|(update, bad)| Some((update, (*bad)?))) {
+        Some((update, number)) => Err(AggregateError::NotFinite { update, number }),
+        None => Ok(()),
+    }
 }
 
 /// What can be told without reading a number.

@@ -169,6 +169,19 @@ fn small_cases_come_out_as_by_hand() {
 }
 
 #[test]
+fn the_mean_adds_in_the_order_of_the_updates() {
+    // In order: ((10³⁰ + 1) − 10³⁰) + 1 = 1, because the first 1 is lost. In another order, 0 or 2.
+    let updates = [1e30, 1.0, -1e30, 1.0].map(|value| (1, vec![value; 5000]));
+    let updates = refs(&updates);
+    assert_eq!(aggregate_on(Rule::Mean, &updates, 2).unwrap(), vec![0.25; 5000]);
+    let mut stream = MeanAccumulator::new(5000);
+    for (weight, delta) in updates {
+        stream.add(weight, delta).unwrap();
+    }
+    assert_eq!(stream.finish().unwrap(), vec![0.25; 5000]);
+}
+
+#[test]
 fn one_hostile_update_does_not_move_the_robust_rules_far() {
     let mut updates: Vec<(u64, Vec<f32>)> =
         (0..9).map(|at| (1, vec![1.0 + at as f32 / 100.0; 3])).collect();

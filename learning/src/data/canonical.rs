@@ -160,6 +160,12 @@ mod tests {
         assert_eq!(changed(20, 1), CanonicalError::ReservedNotZero { found: 1 });
         let huge = CanonicalError::TooLarge { rows: (255 << 56) + 2, width: 2, classes: 3 };
         assert_eq!(changed(31, 255), huge);
+        let mut wide = good.clone();
+        wide[12..16].copy_from_slice(&(1_u32 << 20).to_le_bytes());
+        wide[24..32].copy_from_slice(&10_000_000_u64.to_le_bytes());
+        let wide = from_canonical_bytes(&wide).unwrap_err();
+        let huge = CanonicalError::TooLarge { rows: 10_000_000, width: 1 << 20, classes: 3 };
+        assert_eq!(wide, huge, "each within its limit, together beyond");
         assert_eq!(changed(24, 3), CanonicalError::WrongLength { expected: 68, got: 56 });
         let label = DatasetError::Label { row: 0, label: 9, classes: 3 };
         assert_eq!(changed(48, 9), CanonicalError::Dataset(label));
