@@ -1,1 +1,3 @@
 //! Runs the round: a pure engine, its journal and its server.
+pub mod engine;
+pub mod store;

@@ -1,0 +1,157 @@
+//! The work's result becomes the round's report. Pay is decided by [`close_round`] and nothing else.
+
+use std::collections::BTreeSet;
+
+use florin_protocol::pay::Work;
+use florin_protocol::{
+    AbandonReason, Address, Amount, Canonical, Closing, Code, Digest, PayError, Rejection, Report,
+    Round, RoundOutcome, TaskId, Tick, WorkResult, close_round,
+};
+
+use super::event::Verdict;
+use super::state::{Past, Running, Stage, TaskState};
+use super::{Engine, reject};
+
+impl Engine {
+    pub(super) fn check_valued(
+        &self,
+        id: TaskId,
+        round: Round,
+        result: &WorkResult,
+        paid: Option<Digest>,
+    ) -> Result<Verdict, Rejection> {
+        let task = self.task(id)?;
+        let Some(running) = valuing(task, round) else {
+            return reject(Code::WorkGone, format!("round {round} is not being valued"));
+        };
+        let scored = result.valuation.scores.iter().map(|score| score.account);
+        if !scored.eq(running.updates.keys().copied()) {
+            let message = "the scores are not those of the round's updates, in their order";
+            return reject(Code::WorkWrong, message);
+        }
+        if paid.is_some_and(|paid| !running.records.iter().any(|(record, _)| *record == paid)) {
+            return reject(Code::WorkGone, "no such record was taken");
+        }
+        let work = running.work(paid, result);
+        match task.report(running, Ok(result), &work) {
+            Ok(_) => Ok(Verdict::New),
+            Err(error) => reject(Code::Internal, error.to_string()),
+        }
+    }
+
+    pub(super) fn check_failed(&self, id: TaskId, round: Round) -> Result<Verdict, Rejection> {
+        match valuing(self.task(id)?, round) {
+            Some(_) => Ok(Verdict::New),
+            None => reject(Code::WorkGone, format!("round {round} is not being valued")),
+        }
+    }
+}
+
+fn valuing(task: &TaskState, round: Round) -> Option<&Running> {
+    match &task.stage {
+        Stage::Valuing(running) if running.offer.scope.round == round => Some(running),
+        _ => None,
+    }
+}
+
+impl Running {
+    /// The one piece of verified work, if a provider did it.
+    fn work(&self, paid: Option<Digest>, result: &WorkResult) -> Vec<Work> {
+        let found = self.records.iter().find(|(record, _)| Some(*record) == paid);
+        let line = |(record, said): &(Digest, florin_protocol::Signed<_>)| -> Work {
+            let said: &florin_protocol::WorkRecord = &said.body;
+            (said.provider, *record, result.valuation.units)
+        };
+        found.map(line).into_iter().collect()
+    }
+}
+
+impl TaskState {
+    fn report(
+        &self,
+        running: &Running,
+        result: Result<&WorkResult, AbandonReason>,
+        work: &[Work],
+    ) -> Result<Report, PayError> {
+        let commits: Vec<(Address, Digest)> = running
+            .commits
+            .iter()
+            .map(|(sender, taken)| (*sender, taken.commit.body.commitment))
+            .collect();
+        close_round(&Closing {
+            spec: &self.spec,
+            offer: &running.offer,
+            before: self.past.last().map(|past| &past.report),
+            commits: &commits,
+            entries: &self.entries(running),
+            missing: &running.missing(),
+            result,
+            work,
+        })
+    }
+
+    pub(super) fn valued(
+        &mut self,
+        result: &WorkResult,
+        paid: Option<Digest>,
+        wrong: &[Digest],
+        now: Tick,
+    ) {
+        let Some(running) = self.take_running() else {
+            return;
+        };
+        let work = running.work(paid, result);
+        match self.report(&running, Ok(result), &work) {
+            Ok(report) => self.finish(&running, report, wrong, now),
+            // The check made the same report and found it sound.
+            Err(_) => self.abandon(&running, AbandonReason::ValuationFailed, now),
+        }
+    }
+
+    pub(super) fn valuation_failed(&mut self, now: Tick) {
+        if let Some(running) = self.take_running() {
+            self.abandon(&running, AbandonReason::ValuationFailed, now);
+        }
+    }
+
+    pub(super) fn abandon_too_few(&mut self, running: &Running, now: Tick) {
+        let got = u32::try_from(running.updates.len()).unwrap_or(u32::MAX);
+        let needed = self.spec.rounds.cohort_min;
+        self.abandon(running, AbandonReason::TooFewUpdates { got, needed }, now);
+    }
+
+    fn abandon(&mut self, running: &Running, reason: AbandonReason, now: Tick) {
+        match self.report(running, Err(reason), &[]) {
+            Ok(report) => self.finish(running, report, &[], now),
+            // Without scores there is no arithmetic that could fail; if it does, nothing more is paid.
+            Err(_) => self.end(),
+        }
+    }
+
+    /// The round has its report. Its updates and its model become public.
+    fn finish(&mut self, running: &Running, report: Report, wrong: &[Digest], now: Tick) {
+        for line in report.lines.iter().filter(|line| !line.debit.is_zero()) {
+            if let Some(bond) = self.enrolled.get_mut(&line.account) {
+                *bond = bond.minus(line.debit).unwrap_or(Amount::ZERO);
+            }
+        }
+        self.public.insert(report.model);
+        self.public.extend(report.entries.iter().map(|entry| entry.update));
+        let settled = report.outcome == RoundOutcome::Settled;
+        let round = report.scope.round;
+        self.past.push(Past {
+            offer: running.offer.clone(),
+            digest: report.digest(),
+            report,
+            updates: running.updates.values().cloned().collect(),
+            records: running.records.clone(),
+            wrong: wrong.iter().copied().collect::<BTreeSet<_>>(),
+        });
+        if settled {
+            self.unsettled.insert(round, false);
+            self.stage = Stage::Settling;
+        } else {
+            self.next_round(now);
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! What the engine is told, and what it asks for.
+
+use borsh::{BorshDeserialize, BorshSerialize};
+use florin_protocol::{
+    Address, Amount, Code, Commit, Digest, Enrol, Registration, Round, Signed, TaskId, TaskSpec,
+    UpdateHeader, WorkRecord, WorkResult,
+};
+
+/// One thing the engine is told. Signatures have been verified by whoever says it.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub enum Event {
+    /// A wallet and a node key vouched for each other.
+    Registered(Registration),
+    /// A task whose escrow is open on the ledger with the same terms.
+    Published {
+        /// The task.
+        spec: Box<TaskSpec>,
+        /// Exact length in bytes of one model or update of this task.
+        model_bytes: u64,
+    },
+    /// A blob a task waited for is stored, and its content fits the task.
+    BlobArrived {
+        /// The task.
+        task: TaskId,
+        /// The blob.
+        digest: Digest,
+    },
+    /// A participant wants to be asked.
+    Enrolled {
+        /// What it signed.
+        enrol: Signed<Enrol>,
+        /// What it has at risk on the ledger now.
+        bond: Amount,
+    },
+    /// A participant promised an update.
+    Committed {
+        /// What it signed.
+        commit: Signed<Commit>,
+        /// What it has at risk on the ledger now.
+        bond: Amount,
+    },
+    /// An update is stored, and its bytes are what its header says and fit the task.
+    Revealed(Signed<UpdateHeader>),
+    /// An upload was refused for what its bytes were.
+    Refused {
+        /// The task.
+        task: TaskId,
+        /// The round.
+        round: Round,
+        /// Whose.
+        sender: Address,
+        /// Why.
+        code: Code,
+    },
+    /// A pledged provider asked for a task's work.
+    ProviderReady {
+        /// The task.
+        task: TaskId,
+        /// Who.
+        provider: Address,
+    },
+    /// A pledged provider claims to have done an order.
+    WorkRecorded(Signed<WorkRecord>),
+    /// Time passed. Changes what is due, nothing else.
+    Tick,
+    /// The coordinator's own computation of a round's work, and what it says about the providers' records.
+    Valued {
+        /// The task.
+        task: TaskId,
+        /// The round.
+        round: Round,
+        /// What came out.
+        result: Box<WorkResult>,
+        /// The first record that agrees with it, by the digest of its body: it is paid.
+        paid: Option<Digest>,
+        /// Records that do not.
+        wrong: Vec<Digest>,
+    },
+    /// The updates combine to nothing that could be valued.
+    ValuationFailed {
+        /// The task.
+        task: TaskId,
+        /// The round.
+        round: Round,
+    },
+    /// The ledger has the round's settlement.
+    SettlementPosted {
+        /// The task.
+        task: TaskId,
+        /// The round.
+        round: Round,
+    },
+    /// The round's settlement is final, and so is every earlier one.
+    SettlementFinal {
+        /// The task.
+        task: TaskId,
+        /// The round.
+        round: Round,
+    },
+    /// The arbiter cancelled the round's settlement, and with it every later one.
+    SettlementCancelled {
+        /// The task.
+        task: TaskId,
+        /// The round.
+        round: Round,
+    },
+    /// The buyer wants no more rounds.
+    CloseRequested {
+        /// The task.
+        task: TaskId,
+    },
+    /// The task is closed on the ledger.
+    Closed {
+        /// The task.
+        task: TaskId,
+        /// What went back to the buyer.
+        refund: Amount,
+    },
+}
+
+/// Something the host should see to. Each is asked for once, when it becomes wanted; after a restart
+/// [`crate::engine::Engine::outstanding`] names those still wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Effect {
+    /// Compute the round's work; answer with [`Event::Valued`] or [`Event::ValuationFailed`].
+    Value {
+        /// The task.
+        task: TaskId,
+        /// The round.
+        round: Round,
+    },
+    /// Post the round's settlement, which is in its report; answer with [`Event::SettlementPosted`].
+    Post {
+        /// The task.
+        task: TaskId,
+        /// The round.
+        round: Round,
+    },
+    /// See the settlement through its challenge window; answer with [`Event::SettlementFinal`] or
+    /// [`Event::SettlementCancelled`].
+    Finalize {
+        /// The task.
+        task: TaskId,
+        /// The round.
+        round: Round,
+    },
+    /// Close the task on the ledger; answer with [`Event::Closed`].
+    Close {
+        /// The task.
+        task: TaskId,
+    },
+}
+
+/// Whether an accepted event changes anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It does: journal it.
+    New,
+    /// It was said before, or nothing is due: the answer is the same as the first time.
+    Repeat,
+}
+
+/// What taking an event came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// Whether it changed anything.
+    pub verdict: Verdict,
+    /// What became wanted by it.
+    pub effects: Vec<Effect>,
+    /// Tasks whose view changed.
+    pub changed: Vec<TaskId>,
+}
+
+impl Applied {
+    pub(super) const fn repeat() -> Self {
+        Self { verdict: Verdict::Repeat, effects: Vec::new(), changed: Vec::new() }
+    }
+}

@@ -1,0 +1,247 @@
+//! What the engine remembers: the fold of everything it was told.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use borsh::{BorshDeserialize, BorshSerialize};
+use florin_protocol::{
+    Address, Amount, Canonical, Code, Commit, Digest, Offer, Registration, Report, Role, Round,
+    Signed, TaskId, TaskSpec, Tick, UpdateHeader, UpdateId, WorkOrder, WorkRecord,
+};
+
+use super::event::Effect;
+
+/// Everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct State {
+    /// The latest moment it was told about.
+    pub now: Tick,
+    /// Who is who: the registration with the latest expiry for each wallet and role.
+    pub registrations: BTreeMap<(Address, Role), Registration>,
+    /// Every task ever published here.
+    pub tasks: BTreeMap<TaskId, TaskState>,
+}
+
+impl Canonical for State {
+    const DOMAIN: &'static str = "florin v1 coordinator state";
+}
+
+/// One task.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct TaskState {
+    /// Its id.
+    pub id: TaskId,
+    /// What the buyer asked for.
+    pub spec: TaskSpec,
+    /// Exact length in bytes of one model or update.
+    pub model_bytes: u64,
+    /// Grows with every event that touches the task.
+    pub sequence: u64,
+    /// Blobs it cannot start without and does not have.
+    pub wanted: BTreeSet<Digest>,
+    /// Who wants to be asked, with the bond last seen, less debits since.
+    pub enrolled: BTreeMap<Address, Amount>,
+    /// Pledged providers that have asked for work.
+    pub providers: BTreeSet<Address>,
+    /// Where it is.
+    pub stage: Stage,
+    /// Rounds with a report; round r is at position r − 1.
+    pub past: Vec<Past>,
+    /// Settlements that are not final yet; true once the ledger has them.
+    pub unsettled: BTreeMap<Round, bool>,
+    /// Rounds whose settlement is final.
+    pub finalised: BTreeSet<Round>,
+    /// Every work order there was.
+    pub orders: BTreeMap<Digest, Round>,
+    /// Blobs anybody may read because of this task.
+    pub public: BTreeSet<Digest>,
+    /// The buyer wants no more rounds, or the arbiter cancelled one.
+    pub ending: bool,
+    /// What went back to the buyer at the end.
+    pub refund: Option<Amount>,
+}
+
+/// Where a task is. The running round moves from one stage to the next.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub enum Stage {
+    /// Its base model or holdout is missing.
+    AwaitingBlobs,
+    /// Too few participants for a round.
+    Enrolling {
+        /// Until then a round takes `cohort_target` participants, from then on `cohort_min`.
+        target_until: Tick,
+    },
+    /// Participants train and commit.
+    Committing(Box<Running>),
+    /// Commits are closed; updates come in.
+    Revealing(Box<Running>),
+    /// The updates are being valued.
+    Valuing(Box<Running>),
+    /// The last report's settlement is on its way to the ledger.
+    Settling,
+    /// No more rounds; waiting for settlements to be final.
+    Closing,
+    /// Closed on the ledger.
+    Done,
+}
+
+/// A round that has no report yet.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct Running {
+    /// Its offer.
+    pub offer: Offer,
+    /// The offer's digest.
+    pub offer_digest: Digest,
+    /// Commits by sender.
+    pub commits: BTreeMap<Address, TakenCommit>,
+    /// Updates by sender.
+    pub updates: BTreeMap<Address, TakenUpdate>,
+    /// Why a sender's last upload was refused, and how often that happened.
+    pub refused: BTreeMap<Address, (Code, u32)>,
+    /// The work order, once reveals are closed.
+    pub order: Option<WorkOrder>,
+    /// Providers' records in the order they came, by the digest of their body.
+    pub records: Vec<(Digest, Signed<WorkRecord>)>,
+    /// Whether the coordinator computes the work itself now.
+    pub own: bool,
+}
+
+/// A commit that was taken.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct TakenCommit {
+    /// What was signed.
+    pub commit: Signed<Commit>,
+    /// What its sender had at risk, less debits that are not final yet.
+    pub bond: Amount,
+}
+
+/// An update that was taken.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct TakenUpdate {
+    /// What was signed.
+    pub header: Signed<UpdateHeader>,
+    /// The header's digest.
+    pub id: UpdateId,
+    /// When it was taken.
+    pub at: Tick,
+}
+
+/// A round with its report.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct Past {
+    /// Its offer.
+    pub offer: Offer,
+    /// Its report.
+    pub report: Report,
+    /// The report's digest.
+    pub digest: Digest,
+    /// The updates, ascending by sender.
+    pub updates: Vec<TakenUpdate>,
+    /// Providers' records in the order they came, by the digest of their body.
+    pub records: Vec<(Digest, Signed<WorkRecord>)>,
+    /// Records that did not agree with the recomputation.
+    pub wrong: BTreeSet<Digest>,
+}
+
+impl TaskState {
+    /// The round that has no report yet.
+    #[must_use]
+    pub fn running(&self) -> Option<&Running> {
+        match &self.stage {
+            Stage::Committing(r) | Stage::Revealing(r) | Stage::Valuing(r) => Some(r),
+            _ => None,
+        }
+    }
+
+    /// The same, to be changed in its stage.
+    pub(super) fn running_mut(&mut self) -> Option<&mut Running> {
+        match &mut self.stage {
+            Stage::Committing(r) | Stage::Revealing(r) | Stage::Valuing(r) => Some(r),
+            _ => None,
+        }
+    }
+
+    /// A round with its report.
+    #[must_use]
+    pub fn past(&self, round: Round) -> Option<&Past> {
+        let position = usize::try_from(round.0).ok()?.checked_sub(1)?;
+        self.past.get(position)
+    }
+
+    /// The number of the round that runs, or would be next.
+    pub(super) fn current_round(&self) -> Round {
+        let reported = u32::try_from(self.past.len()).unwrap_or(u32::MAX);
+        Round(reported.saturating_add(1))
+    }
+
+    /// Whether there will be no more rounds.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        matches!(self.stage, Stage::Closing | Stage::Done)
+    }
+
+    /// Debits of `account` that are in reports but not final on the ledger.
+    #[must_use]
+    pub fn pending_debits(&self, account: Address) -> Amount {
+        let reports = self.unsettled.keys().filter_map(|round| self.past(*round));
+        let debits = reports.filter_map(|past| past.report.line(account)).map(|line| line.debit);
+        // More than any supply means that no bond covers it.
+        Amount::total(debits).unwrap_or(Amount::from_units(u128::MAX))
+    }
+
+    /// The next moment at which a tick changes this task.
+    pub(super) fn deadline(&self) -> Option<Tick> {
+        match &self.stage {
+            Stage::AwaitingBlobs => Some(self.spec.expires.after_ms(1)),
+            Stage::Enrolling { target_until } => Some(self.enrolling_deadline(*target_until)),
+            Stage::Committing(running) => Some(running.offer.commit_by.after_ms(1)),
+            Stage::Revealing(running) => Some(running.offer.reveal_by.after_ms(1)),
+            Stage::Valuing(running) if !running.own => {
+                running.order.as_ref().map(|order| order.due.after_ms(1))
+            }
+            Stage::Valuing(_) | Stage::Settling | Stage::Closing | Stage::Done => None,
+        }
+    }
+
+    /// What should be under way for this task.
+    pub(super) fn wants(&self) -> Vec<Effect> {
+        let task = self.id;
+        let mut wanted = Vec::new();
+        if let Stage::Valuing(running) = &self.stage
+            && running.own
+        {
+            wanted.push(Effect::Value { task, round: running.offer.scope.round });
+        }
+        for (round, posted) in &self.unsettled {
+            wanted.push(if *posted {
+                Effect::Finalize { task, round: *round }
+            } else {
+                Effect::Post { task, round: *round }
+            });
+        }
+        if matches!(self.stage, Stage::Closing) && self.unsettled.is_empty() {
+            wanted.push(Effect::Close { task });
+        }
+        wanted
+    }
+}
+
+impl Running {
+    pub(super) fn of(offer: Offer) -> Self {
+        Self {
+            offer_digest: offer.digest(),
+            offer,
+            commits: BTreeMap::new(),
+            updates: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            order: None,
+            records: Vec::new(),
+            own: false,
+        }
+    }
+
+    /// Whether `sender` was asked.
+    #[must_use]
+    pub fn asked(&self, sender: Address) -> bool {
+        self.offer.cohort.binary_search(&sender).is_ok()
+    }
+}

@@ -1,0 +1,160 @@
+//! The work order, the providers who may carry it out, and their records.
+
+use florin_protocol::{
+    Address, Canonical, Code, Digest, Entry, Missing, Rejection, Role, Round, Signed, TaskId, Tick,
+    WorkOrder, WorkRecord,
+};
+
+use super::event::Verdict;
+use super::state::{Running, Stage, TaskState};
+use super::{Engine, PROVIDERS_PER_TASK_MAX, RECORDS_PER_ORDER_MAX, reject};
+
+impl Engine {
+    /// Task and round of a work order.
+    #[must_use]
+    pub fn find_order(&self, order: Digest) -> Option<(TaskId, Round)> {
+        let mut tasks = self.state.tasks.iter();
+        tasks.find_map(|(id, task)| task.orders.get(&order).map(|round| (*id, *round)))
+    }
+
+    pub(super) fn check_provider(
+        &self,
+        id: TaskId,
+        provider: Address,
+    ) -> Result<Verdict, Rejection> {
+        let task = self.task(id)?;
+        self.check_registration_of(provider, Role::Provider)?;
+        if task.providers.contains(&provider) || task.is_over() {
+            return Ok(Verdict::Repeat);
+        }
+        if task.providers.len() >= PROVIDERS_PER_TASK_MAX {
+            let message = format!("a task takes at most {PROVIDERS_PER_TASK_MAX} providers");
+            return reject(Code::LimitReached, message);
+        }
+        Ok(Verdict::New)
+    }
+
+    pub(super) fn check_record(&self, said: &WorkRecord) -> Result<Verdict, Rejection> {
+        self.check_market(said.market)?;
+        self.check_registration_of(said.provider, Role::Provider)?;
+        let gone = || {
+            let message = "no such order is open: it was done by somebody else or never given";
+            Rejection::new(Code::WorkGone, message)
+        };
+        if self.work_verdict(said.order, said.digest()).is_some() {
+            return Ok(Verdict::Repeat);
+        }
+        let (id, round) = self.find_order(said.order).ok_or_else(gone)?;
+        let Stage::Valuing(running) = &self.task(id)?.stage else {
+            return Err(gone());
+        };
+        if running.offer.scope.round != round {
+            return Err(gone());
+        }
+        if let Some((_, known)) =
+            running.records.iter().find(|(_, known)| known.body.provider == said.provider)
+        {
+            if known.body == *said {
+                return Ok(Verdict::Repeat);
+            }
+            let message = "another record of yours was taken for this order; only the first counts";
+            return reject(Code::Conflicting, message);
+        }
+        if running.records.len() >= RECORDS_PER_ORDER_MAX {
+            let message = format!("an order takes at most {RECORDS_PER_ORDER_MAX} records");
+            return reject(Code::LimitReached, message);
+        }
+        Ok(Verdict::New)
+    }
+
+    /// What became of a record: `None` while it is not verified, and for one never taken. `Ok` has the units paid.
+    #[must_use]
+    pub fn work_verdict(&self, order: Digest, record: Digest) -> Option<Result<u64, Rejection>> {
+        let (id, round) = self.find_order(order)?;
+        let past = self.state.tasks.get(&id)?.past(round)?;
+        if !past.records.iter().any(|(digest, _)| *digest == record) {
+            return None;
+        }
+        if let Some(line) = past.report.infrastructure.iter().find(|line| line.record == record) {
+            return Some(Ok(line.units));
+        }
+        Some(if past.wrong.contains(&record) {
+            reject(Code::WorkWrong, "the result does not match its recomputation: it is not paid")
+        } else {
+            reject(Code::WorkGone, "somebody else's record of this order was verified first")
+        })
+    }
+
+    /// The order that `provider` could do now, if its time is not up and it has not done it.
+    #[must_use]
+    pub fn open_order(&self, id: TaskId, provider: Address, now: Tick) -> Option<&WorkOrder> {
+        let Stage::Valuing(running) = &self.state.tasks.get(&id)?.stage else {
+            return None;
+        };
+        let done = running.records.iter().any(|(_, record)| record.body.provider == provider);
+        running.order.as_ref().filter(|order| !done && now <= order.due)
+    }
+}
+
+impl TaskState {
+    /// Reveals are closed: what is to be done is known.
+    pub(super) fn order_work(&mut self, mut running: Box<Running>, now: Tick) {
+        let order = WorkOrder {
+            scope: running.offer.scope,
+            base_model: running.offer.base_model,
+            holdout: self.spec.holdout.digest,
+            entries: self.entries(&running),
+            due: now.after_ms(self.spec.rounds.value_ms),
+        };
+        self.orders.insert(order.digest(), order.scope.round);
+        running.order = Some(order);
+        running.own = self.providers.is_empty();
+        self.stage = Stage::Valuing(running);
+    }
+
+    /// The accepted updates as a report lists them, ascending by sender.
+    pub(super) fn entries(&self, running: &Running) -> Vec<Entry> {
+        let both = running.updates.iter().filter_map(|(sender, update)| {
+            running.commits.get(sender).map(|commit| (update, commit.bond))
+        });
+        both.map(|(update, bond)| {
+            let header = &update.header.body;
+            Entry {
+                sender: header.sender,
+                header: update.id,
+                update: header.update,
+                rows_declared: header.rows,
+                rows_counted: self.spec.rows_counted(header.rows, bond),
+                bond,
+            }
+        })
+        .collect()
+    }
+
+    pub(super) fn keep_record(&mut self, record: &Signed<WorkRecord>) {
+        if let Some(running) = self.running_mut() {
+            running.records.push((record.body.digest(), record.clone()));
+            running.own = true;
+        }
+    }
+
+    /// Nobody did the work in time.
+    pub(super) fn value_ourselves(&mut self) {
+        if let Some(running) = self.running_mut() {
+            running.own = true;
+        }
+    }
+}
+
+impl Running {
+    /// Who was asked and is not among the updates, and why; ascending.
+    pub(super) fn missing(&self) -> Vec<(Address, Missing)> {
+        let absent = self.offer.cohort.iter().filter(|who| !self.updates.contains_key(who));
+        let why = |who: &Address| match (self.refused.get(who), self.commits.get(who)) {
+            (Some((code, _)), _) => Missing::Refused(*code),
+            (None, Some(_)) => Missing::NoReveal,
+            (None, None) => Missing::NoCommit,
+        };
+        absent.map(|who| (*who, why(who))).collect()
+    }
+}

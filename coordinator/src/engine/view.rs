@@ -1,0 +1,228 @@
+//! What may be read, and by whom.
+
+use florin_protocol::{
+    Address, Amount, ClaimProof, Code, Digest, Offer, Phase, Registration, Rejection, Report, Role,
+    Round, Signed, TaskId, TaskSummary, TaskView, Tick, WorkRecord, totals_tree,
+};
+
+use super::state::{Past, Running, Stage, TaskState};
+use super::{Engine, reject};
+
+/// Who may read a blob.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Visibility {
+    /// Anybody.
+    Public,
+    /// Nobody yet, or only providers with an order that names it.
+    NotYet,
+    /// No task knows it.
+    Unknown,
+}
+
+impl Engine {
+    /// A registration; with no role asked for, the first there is.
+    ///
+    /// # Errors
+    /// [`Code::NotRegistered`].
+    pub fn registration(
+        &self,
+        wallet: Address,
+        role: Option<Role>,
+    ) -> Result<&Registration, Rejection> {
+        let any = [Role::Participant, Role::Provider, Role::Coordinator];
+        let roles = any.iter().filter(|known| role.is_none_or(|role| role == **known));
+        let found = roles.into_iter().find_map(|r| self.state.registrations.get(&(wallet, *r)));
+        found.ok_or_else(|| {
+            Rejection::new(Code::NotRegistered, format!("{wallet} is not registered here"))
+        })
+    }
+
+    /// A task as anybody may see it.
+    ///
+    /// # Errors
+    /// [`Code::UnknownTask`].
+    pub fn view(
+        &self,
+        id: TaskId,
+        now: Tick,
+        sign: impl Fn(&Offer) -> Signed<Offer>,
+    ) -> Result<TaskView, Rejection> {
+        let task = self.task(id)?;
+        let running = task.running();
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        Ok(TaskView {
+            sequence: task.sequence,
+            now,
+            id,
+            spec: task.spec.clone(),
+            phase: task.phase(),
+            round: task.shown_round(),
+            reported: count(task.past.len()),
+            finalised: count(task.finalised.len()),
+            enrolled: count(task.enrolled.len()),
+            committed: running.map_or(0, |r| count(r.commits.len())),
+            revealed: running.map_or(0, |r| count(r.updates.len())),
+            offer: running.map(|r| sign(&r.offer)),
+            model: task.past.last().map_or(task.spec.base_model, |past| past.report.model),
+            wanted: task.wanted.iter().copied().collect(),
+            holdout_public: self.visibility(task.spec.holdout.digest) == Visibility::Public,
+        })
+    }
+
+    /// Every task, in the order of their ids.
+    #[must_use]
+    pub fn summaries(&self) -> Vec<TaskSummary> {
+        let summary = |task: &TaskState| TaskSummary {
+            id: task.id,
+            name: task.spec.name.clone(),
+            phase: task.phase(),
+            round: task.shown_round(),
+            rounds: task.spec.rounds.count,
+            enrolled: u32::try_from(task.enrolled.len()).unwrap_or(u32::MAX),
+            data: task.spec.budget.data,
+            infrastructure: task.spec.budget.infrastructure,
+        };
+        self.state.tasks.values().map(summary).collect()
+    }
+
+    /// The offer of a round that runs or ran.
+    ///
+    /// # Errors
+    /// [`Code::UnknownTask`], [`Code::NotYetPublic`].
+    pub fn offer(&self, id: TaskId, round: Round) -> Result<&Offer, Rejection> {
+        let task = self.task(id)?;
+        let running = task.running().filter(|running| running.offer.scope.round == round);
+        match running {
+            Some(running) => Ok(&running.offer),
+            None => self.past(id, round).map(|past| &past.offer),
+        }
+    }
+
+    /// A round's report.
+    ///
+    /// # Errors
+    /// [`Code::UnknownTask`], [`Code::NotYetPublic`].
+    pub fn report(&self, id: TaskId, round: Round) -> Result<&Report, Rejection> {
+        self.past(id, round).map(|past| &past.report)
+    }
+
+    /// A round with its report.
+    ///
+    /// # Errors
+    /// [`Code::UnknownTask`], [`Code::NotYetPublic`].
+    pub fn past(&self, id: TaskId, round: Round) -> Result<&Past, Rejection> {
+        let task = self.task(id)?;
+        task.past(round).ok_or_else(|| {
+            let reported = task.past.len();
+            let message = format!("round {round} has no report; {reported} rounds have one");
+            Rejection::new(Code::NotYetPublic, message)
+        })
+    }
+
+    /// What `account` can claim, from the last settlement that is final on the ledger.
+    ///
+    /// # Errors
+    /// [`Code::UnknownTask`]; [`Code::NotYetPublic`] before the first settlement is final.
+    pub fn proof(&self, id: TaskId, account: Address) -> Result<ClaimProof, Rejection> {
+        let task = self.task(id)?;
+        let past = task.finalised.last().and_then(|round| task.past(*round));
+        let Some(past) = past else {
+            return reject(Code::NotYetPublic, "no settlement of this task is final yet");
+        };
+        let broken = |error: florin_protocol::AmountError| {
+            Rejection::new(Code::Internal, error.to_string())
+        };
+        let tree = totals_tree(&past.report.standings).map_err(broken)?;
+        let standing = past.report.standings.get(&account).copied().unwrap_or_default();
+        let total = standing.data.plus(standing.infrastructure).map_err(broken)?;
+        Ok(ClaimProof {
+            round: past.report.scope.round,
+            root: past.report.root,
+            total,
+            proof: tree.proof(account, total).unwrap_or_default(),
+        })
+    }
+
+    /// Who may read a blob. A holdout stays hidden as long as any task is judged by it.
+    #[must_use]
+    pub fn visibility(&self, digest: Digest) -> Visibility {
+        let tasks = || self.state.tasks.values();
+        if tasks().any(|task| !task.is_over() && task.spec.holdout.digest == digest) {
+            return Visibility::NotYet;
+        }
+        if tasks().any(|task| task.public.contains(&digest)) {
+            return Visibility::Public;
+        }
+        let named = |running: &Running| {
+            running.updates.values().any(|update| update.header.body.update == digest)
+        };
+        let known =
+            |task: &TaskState| task.wanted.contains(&digest) || task.running().is_some_and(named);
+        if tasks().any(known) { Visibility::NotYet } else { Visibility::Unknown }
+    }
+
+    /// Whether the task's open order names the blob, so that a pledged provider may read it.
+    ///
+    /// # Errors
+    /// [`Code::UnknownTask`], [`Code::NotYetPublic`].
+    pub fn check_order_names(&self, id: TaskId, digest: Digest) -> Result<(), Rejection> {
+        if self.visibility(digest) == Visibility::Public {
+            return Ok(());
+        }
+        let Stage::Valuing(running) = &self.task(id)?.stage else {
+            return reject(Code::NotYetPublic, "no work order of this task is open");
+        };
+        let named = running.order.as_ref().is_some_and(|order| {
+            order.base_model == digest
+                || order.holdout == digest
+                || order.entries.iter().any(|entry| entry.update == digest)
+        });
+        if named {
+            return Ok(());
+        }
+        reject(Code::NotYetPublic, format!("the open work order does not name blob {digest}"))
+    }
+
+    /// Tasks that wait for a blob.
+    pub fn wanting(&self, digest: Digest) -> impl Iterator<Item = &TaskState> {
+        self.state.tasks.values().filter(move |task| task.wanted.contains(&digest))
+    }
+
+    /// The records of the round that is being valued, in the order they came.
+    #[must_use]
+    pub fn open_records(&self, id: TaskId) -> &[(Digest, Signed<WorkRecord>)] {
+        let task = self.state.tasks.get(&id);
+        task.and_then(TaskState::running).map_or(&[], |running| &running.records)
+    }
+
+    /// The smallest bond of a task, and the smallest stake of its providers.
+    ///
+    /// # Errors
+    /// [`Code::UnknownTask`].
+    pub fn stake_min(&self, id: TaskId) -> Result<Amount, Rejection> {
+        self.task(id).map(|task| task.spec.budget.stake_min)
+    }
+}
+
+impl TaskState {
+    /// Where it is, as anybody may see it.
+    #[must_use]
+    pub const fn phase(&self) -> Phase {
+        match self.stage {
+            Stage::AwaitingBlobs => Phase::AwaitingBlobs,
+            Stage::Enrolling { .. } => Phase::Enrolling,
+            Stage::Committing(_) => Phase::Committing,
+            Stage::Revealing(_) => Phase::Revealing,
+            Stage::Valuing(_) => Phase::Valuing,
+            Stage::Settling => Phase::Settling,
+            Stage::Closing => Phase::Closing,
+            Stage::Done => Phase::Done,
+        }
+    }
+
+    /// The round that is running, or the last one; the first before there was any.
+    fn shown_round(&self) -> Round {
+        let reported = Round(self.current_round().0.saturating_sub(1).max(1));
+        self.running().map_or(reported, |running| running.offer.scope.round)
+    }
+}

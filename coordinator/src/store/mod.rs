@@ -1,0 +1,110 @@
+//! What is on disk: one folder, one owner.
+//!
+//! * `lock`: held as long as a process owns the folder.
+//! * `journal`: every event, in order; see [`journal`].
+//! * `blobs/`: models, holdouts and updates by their digest; see [`blobs`].
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub mod blobs;
+pub mod journal;
+
+pub use blobs::{BlobError, BlobWriter, Blobs};
+pub use journal::{AppendError, Disk, Journal, OpenError, Record};
+
+/// A data folder that belongs to this process until it is dropped.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    blobs: Arc<Blobs>,
+    /// The lock lives as long as this file is open.
+    _lock: File,
+}
+
+/// Why a data folder cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    /// Another process has it.
+    #[error(
+        "another process uses the data folder {0}: stop it, or choose another folder \
+         [DATA_FOLDER_IN_USE]"
+    )]
+    InUse(PathBuf),
+    /// It cannot be created, read or written.
+    #[error("data folder {path}: {source} [DATA_FOLDER_UNUSABLE]")]
+    Unusable {
+        /// Which path.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl Folder {
+    /// Takes a data folder, making it if it is not there, and removes what an interrupted upload left behind.
+    ///
+    /// # Errors
+    /// [`FolderError`].
+    pub fn take(path: &Path) -> Result<Self, FolderError> {
+        let unusable = |source| FolderError::Unusable { path: path.to_owned(), source };
+        fs::create_dir_all(path).map_err(unusable)?;
+        let lock = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path.join("lock"))
+            .map_err(unusable)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(FolderError::InUse(path.to_owned())),
+            Err(TryLockError::Error(source)) => return Err(unusable(source)),
+        }
+        let blobs = Blobs::open(&path.join("blobs")).map_err(unusable)?;
+        Ok(Self { path: path.to_owned(), blobs: Arc::new(blobs), _lock: lock })
+    }
+
+    /// The blobs.
+    #[must_use]
+    pub fn blobs(&self) -> Arc<Blobs> {
+        Arc::clone(&self.blobs)
+    }
+
+    /// Where the journal is.
+    #[must_use]
+    pub fn journal_path(&self) -> PathBuf {
+        self.path.join("journal")
+    }
+}
+
+/// Whether an error means that there is no room left.
+#[must_use]
+pub fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+    )
+}
+
+/// Makes a folder's entries durable: a renamed file is there after a power cut only if its folder was synced.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_owner_of_the_same_folder_is_refused_until_the_first_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Folder::take(dir.path()).unwrap();
+        let error = Folder::take(dir.path()).unwrap_err();
+        assert!(matches!(error, FolderError::InUse(_)));
+        assert!(error.to_string().contains("[DATA_FOLDER_IN_USE]"), "{error}");
+        drop(first);
+        Folder::take(dir.path()).unwrap();
+    }
+}
