@@ -26,6 +26,17 @@ pub trait AffineSource {
     /// # Errors
     /// Whatever kept the loss from being differentiated.
     fn slopes(&mut self, coefficients: &[f64]) -> Result<Vec<Vec<f64>>, GameError>;
+
+    /// What luck alone does there: for each player the standard deviation, over random directions
+    /// as long as its own, of the mean loss's slope. In `d` dimensions that is
+    /// `‖Δ_i‖·‖∇ mean loss‖ / √d`. `None` where the source does not know its gradient.
+    ///
+    /// # Errors
+    /// Whatever kept the loss from being differentiated.
+    fn chance(&mut self, coefficients: &[f64]) -> Result<Option<Vec<f64>>, GameError> {
+        let _ = coefficients;
+        Ok(None)
+    }
 }
 
 impl<S: AffineSource + ?Sized> AffineSource for &mut S {
@@ -40,24 +51,44 @@ impl<S: AffineSource + ?Sized> AffineSource for &mut S {
     fn slopes(&mut self, coefficients: &[f64]) -> Result<Vec<Vec<f64>>, GameError> {
         (**self).slopes(coefficients)
     }
-}
 
-/// An [`AffineSource`] made of two closures, so that an evaluator of another crate plugs in without
-/// a type of its own.
-pub struct Closures<L, S> {
-    players: usize,
-    losses: L,
-    slopes: S,
-}
-
-impl<L, S> Closures<L, S> {
-    /// `losses` and `slopes` as the methods of [`AffineSource`] say, over `players` directions.
-    pub fn new(players: usize, losses: L, slopes: S) -> Self {
-        Self { players, losses, slopes }
+    fn chance(&mut self, coefficients: &[f64]) -> Result<Option<Vec<f64>>, GameError> {
+        (**self).chance(coefficients)
     }
 }
 
-impl<L, S, E, F> AffineSource for Closures<L, S>
+type Chance<'a> = dyn FnMut(&[f64]) -> Result<Vec<f64>, GameError> + 'a;
+
+/// An [`AffineSource`] made of closures, so that an evaluator of another crate plugs in without a
+/// type of its own.
+pub struct Closures<'a, L, S> {
+    players: usize,
+    losses: L,
+    slopes: S,
+    chance: Option<Box<Chance<'a>>>,
+}
+
+impl<'a, L, S> Closures<'a, L, S> {
+    /// `losses` and `slopes` as the methods of [`AffineSource`] say, over `players` directions.
+    pub fn new(players: usize, losses: L, slopes: S) -> Self {
+        Self { players, losses, slopes, chance: None }
+    }
+
+    /// The same with `chance`, as the method of [`AffineSource`] says.
+    #[must_use]
+    pub fn with_chance<E>(
+        mut self,
+        mut chance: impl FnMut(&[f64]) -> Result<Vec<f64>, E> + 'a,
+    ) -> Self
+    where
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        self.chance = Some(Box::new(move |at| chance(at).map_err(GameError::new)));
+        self
+    }
+}
+
+impl<L, S, E, F> AffineSource for Closures<'_, L, S>
 where
     L: FnMut(&[f64]) -> Result<Vec<f64>, E>,
     S: FnMut(&[f64]) -> Result<Vec<Vec<f64>>, F>,
@@ -74,6 +105,10 @@ where
 
     fn slopes(&mut self, coefficients: &[f64]) -> Result<Vec<Vec<f64>>, GameError> {
         (self.slopes)(coefficients).map_err(GameError::new)
+    }
+
+    fn chance(&mut self, coefficients: &[f64]) -> Result<Option<Vec<f64>>, GameError> {
+        self.chance.as_mut().map(|chance| chance(coefficients)).transpose()
     }
 }
 
@@ -219,6 +254,24 @@ impl<S: AffineSource> AffineGame<S> {
             self.base = Some(self.source.losses(&nowhere)?);
         }
         Ok(self.base.as_deref().unwrap_or_default())
+    }
+
+    /// What luck would do to each member's score: the source's chance half-way along the diagonal,
+    /// times the member's share. All zeros, and `false`, where the source does not know it.
+    ///
+    /// # Errors
+    /// Whatever kept the loss from being differentiated.
+    pub(crate) fn chance(&mut self) -> Result<(Vec<f64>, bool), GameError> {
+        let half_way = self.weights.coefficients(0.5, |_| true);
+        let Some(of_players) = self.source.chance(&half_way)? else {
+            return Ok((vec![0.0; self.weights.members.len()], false));
+        };
+        let members = self.weights.members.iter().zip(&self.weights.shares);
+        let of = |(&member, share): (&usize, &f64)| match of_players.get(member) {
+            Some(chance) if chance.is_finite() => Ok(chance * share),
+            _ => Err(GameError::new(format!("the chance of player {member} is missing or NaN"))),
+        };
+        Ok((members.map(of).collect::<Result<_, _>>()?, true))
     }
 
     /// What each row gained when the model moved by `coefficients`.

@@ -6,6 +6,11 @@
 //! alone, since that is the model the round will make; the excluded keep their score of stage 1.
 //! Players who sent nothing are worth exactly 0 ± 0 and stay.
 //!
+//! A score's error has two parts, added as squares. One is the sampling of the holdout's rows. The
+//! other is luck: what a random direction of the same length would get by chance, where the source
+//! knows its gradient. In `d` dimensions luck is small against honest work (a cosine of `1/√d`),
+//! but without it random noise would look certain wherever the gradient is.
+//!
 //! Floats end here. The decision to exclude is taken on the published integers, so that a reader of
 //! the report can check it with a pocket calculator.
 
@@ -36,7 +41,7 @@ pub struct RoundScore {
     pub player: usize,
     /// Score in nano-nats.
     pub score_nano: i64,
-    /// One standard error of the score in nano-nats.
+    /// One standard error of the score in nano-nats: sampling of the rows, and luck.
     pub error_nano: u64,
     /// Whether the update stays out of the aggregate.
     pub excluded: bool,
@@ -227,18 +232,22 @@ fn stage<S: AffineSource>(
         return Err(RoundError::TooFewRows { rows: base.len() });
     }
     let before = mean(&base);
+    let (chances, differentiated) = game.chance()?;
+    let scores = valuation.scores.iter().zip(chances);
     Ok(Stage {
         before_nano: nano("the loss before", before)?,
         after_nano: nano("the loss after", before - valuation.total)?,
-        rows: valuation.scores.iter().map(round_score).collect::<Result<_, _>>()?,
+        rows: scores.map(|(score, chance)| round_score(score, chance)).collect::<Result<_, _>>()?,
         evaluations: valuation.evaluations - u64::from(base_is_known),
-        gradients: valuation.gradients,
+        gradients: valuation.gradients + u64::from(differentiated),
         base,
     })
 }
 
-fn round_score(score: &Score<usize>) -> Result<RoundScore, RoundError> {
-    let error = score.standard_error.ok_or(RoundError::TooFewRows { rows: 1 })?;
+fn round_score(score: &Score<usize>, chance: f64) -> Result<RoundScore, RoundError> {
+    let sampling = score.standard_error.ok_or(RoundError::TooFewRows { rows: 1 })?;
+    // Not `hypot`, whose last bit may differ between machines.
+    let error = (sampling * sampling + chance * chance).sqrt();
     Ok(RoundScore {
         player: score.id,
         score_nano: nano("a score", score.value)?,

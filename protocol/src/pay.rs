@@ -6,8 +6,11 @@
 //! sums faster than its error, so nothing is kept from it for long.
 //!
 //! A round spends `min(pool, per_nat_max × Σ weights)`, split by weight. A round that made the model no better spends
-//! nothing, keeps the weights for later and rolls its pool over. An update that was excluded, because its score is
-//! negative beyond its error, debits its sender's bond at the same price per nat.
+//! nothing, keeps the weights for later and rolls its pool over.
+//!
+//! An update that was excluded, because its score is negative beyond its error, debits its sender's bond at the same
+//! price per nat. Its score counts in the sum as well, so that a sender whose luck changes from round to round earns
+//! nothing by its good days; what the debit took back from earlier pay need not be earned twice.
 
 use std::collections::BTreeMap;
 
@@ -42,13 +45,13 @@ pub type Account = Address;
     Deserialize,
 )]
 pub struct Standing {
-    /// Sum of its scores in nano-nats, excluded updates left out.
+    /// Sum of its scores in nano-nats.
     #[serde(with = "crate::report::text")]
     pub scored_nano: i128,
     /// Sum of its squared standard errors, in nano-nats squared.
     #[serde(with = "crate::report::text")]
     pub variance: u128,
-    /// The part of the payable score that weights have counted already, in nano-nats.
+    /// The part of the payable score that weights have counted already, less what debits took back, in nano-nats.
     #[serde(with = "crate::report::text")]
     pub counted_nano: u128,
     /// Running total paid for data.
@@ -191,6 +194,7 @@ pub fn pay_round(
             let bond = bonds.get(&score.account).copied().unwrap_or_default();
             line.debit = price.min(budget.debit_max).min(bond);
             debited = debited.plus(line.debit)?;
+            take_back(standings.entry(score.account).or_default(), harm, line.debit, price)?;
         }
         let standing = standings.entry(score.account).or_default();
         standing.data = standing.data.plus(line.payout)?;
@@ -215,9 +219,6 @@ fn weigh(
         debit: Amount::ZERO,
         reason,
     };
-    if score.excluded {
-        return Ok(line(0, Reason::Excluded));
-    }
     let error = u128::from(score.error_nano);
     standing.scored_nano =
         standing.scored_nano.checked_add(score.score_nano.into()).ok_or_else(overflow)?;
@@ -225,6 +226,9 @@ fn weigh(
         .checked_mul(error)
         .and_then(|square| standing.variance.checked_add(square))
         .ok_or_else(overflow)?;
+    if score.excluded {
+        return Ok(line(0, Reason::Excluded));
+    }
     if score.score_nano == 0 && score.error_nano == 0 {
         return Ok(line(0, Reason::Idle));
     }
@@ -251,6 +255,21 @@ pub fn payable_nano(withheld: Micro, standing: &Standing) -> Option<u128> {
         if root.checked_mul(root)? < standing.variance { root.checked_add(1)? } else { root };
     let error = root.checked_mul(withheld.0.into())?.div_ceil(u128::from(Micro::ONE.0));
     Some(scored.saturating_sub(error))
+}
+
+/// After a debit of `debit` where `price` would have been due for `harm` nano-nats: that share of the harm is settled,
+/// and what was counted before shrinks by it.
+fn take_back(
+    standing: &mut Standing,
+    harm: u128,
+    debit: Amount,
+    price: Amount,
+) -> Result<(), PayError> {
+    if !price.is_zero() {
+        let settled = Amount::from_units(harm).mul_div_down(debit.units(), price.units())?;
+        standing.counted_nano = standing.counted_nano.saturating_sub(settled.units());
+    }
+    Ok(())
 }
 
 fn pay_work(

@@ -76,7 +76,26 @@ fn the_table_by_hand() {
         ]
     );
     assert_eq!((paid.data_spent, paid.debited), (fln("2.5"), fln("5")));
-    assert_eq!(paid.standings[&who(5)].scored_nano, 0, "an excluded score is debited, not summed");
+}
+
+#[test]
+fn a_good_day_after_a_bad_one_earns_nothing() {
+    let first = pay(&BTreeMap::new(), &[score(1, -50, 1), score(2, 60, 1)], 60);
+    assert_eq!(first.lines[0].reason, Reason::Excluded);
+    let second = pay(&first.standings, &[score(1, 45, 1), score(2, 60, 1)], 105);
+    assert_eq!(
+        (second.lines[0].payout, second.lines[0].reason),
+        (Amount::ZERO, Reason::NotHelpful)
+    );
+}
+
+#[test]
+fn what_a_debit_took_back_need_not_be_earned_twice() {
+    let first = pay(&BTreeMap::new(), &[score(1, 50, 0)], 50); // 5 FLN at 100 a nat
+    let second = pay(&first.standings, &[score(1, -20, 0), score(2, 60, 0)], 60);
+    assert_eq!((first.lines[0].payout, second.lines[0].debit), (fln("5"), fln("2")));
+    let third = pay(&second.standings, &[score(1, 10, 0)], 10);
+    assert_eq!(third.lines[0].payout, fln("1"));
 }
 
 #[test]

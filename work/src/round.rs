@@ -122,7 +122,8 @@ fn value(
         deltas.len(),
         |coefficients: &[f64]| affine.borrow_mut().losses(coefficients),
         |coefficients: &[f64]| affine.borrow_mut().slopes(coefficients),
-    );
+    )
+    .with_chance(|coefficients: &[f64]| affine.borrow_mut().chance(coefficients));
     let rows: Vec<u64> = entries.iter().map(|entry| entry.rows_counted).collect();
     let Estimator::Path { nodes } = spec.estimator;
     let rules = RoundRules { z_micro: spec.budget.withheld.0, nodes: nodes.into() };

@@ -3,6 +3,7 @@
 mod a_null_player_is_worth_nothing;
 mod estimators_agree_where_they_must;
 mod known_games_have_their_known_values;
+mod luck_is_part_of_the_error;
 mod nonsense_is_refused;
 mod rounds_are_valued_in_integers;
 mod support;
