@@ -1,7 +1,12 @@
 //! The only place that picks concrete parts: which engine computes, which ledger keeps the money.
 
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
 use florin_learning::Engine;
 use florin_learning::select::EngineError;
+use florin_ledger::{Clock, Ledger, LocalChain, RemoteLedger};
+use florin_protocol::NodeSigner;
 
 use crate::cli::EngineArg;
 use crate::failure::Failure;
@@ -17,4 +22,26 @@ pub(crate) fn engine(arg: EngineArg) -> anyhow::Result<Box<dyn Engine>> {
 fn no_engine(error: &EngineError) -> anyhow::Error {
     let message = format!("{error}; `florin doctor` says what this machine has");
     Failure::input("NO_ENGINE", message).into()
+}
+
+/// The ledger of a market, as its coordinator serves it.
+///
+/// # Errors
+/// `LEDGER_UNAVAILABLE`.
+pub(crate) fn ledger(market: &str) -> anyhow::Result<Box<dyn Ledger>> {
+    Ok(Box::new(RemoteLedger::connect(market)?))
+}
+
+/// The embedded chain's file within a coordinator's data folder.
+pub(crate) fn chain_file(data: &Path) -> PathBuf {
+    data.join("ledger.redb")
+}
+
+/// Opens the embedded chain of a coordinator, which is its operator.
+///
+/// # Errors
+/// Those of [`LocalChain::open`].
+pub(crate) fn local_chain(data: &Path, operator: NodeSigner) -> anyhow::Result<LocalChain> {
+    let clock: Clock = Arc::new(crate::commands::now);
+    Ok(LocalChain::open(&chain_file(data), operator, clock)?)
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 
 use florin_ledger::LedgerError;
+use florin_participant::{ChainedError, ClientError, GuardError, SecretError, WalletError};
 use florin_protocol::{Rejection, SpecError};
 
 /// What the process ends with.
@@ -80,6 +81,9 @@ fn known(link: &(dyn Error + 'static)) -> Option<(String, Exit)> {
             LedgerError::Signing(_) => ("SIGNING_FAILED".to_owned(), Exit::Fault),
         });
     }
+    if let Some(found) = of_participant(link) {
+        return Some(found);
+    }
     if link.downcast_ref::<florin_learning::data::LoadError>().is_some() {
         return Some(("BAD_DATA".to_owned(), Exit::Input));
     }
@@ -94,25 +98,54 @@ fn known(link: &(dyn Error + 'static)) -> Option<(String, Exit)> {
     })
 }
 
-/// Codes that mean the caller handed in something wrong, where a library writes its code at the end of its message.
-const INPUT_CODES: [&str; 8] = [
-    "BAD_KEYSTORE",
+/// Codes of our libraries that mean the caller handed in something wrong; the others mean that something broke.
+const INPUT_CODES: [&str; 21] = [
+    "NO_KEYSTORE",
+    "KEYSTORE_EXISTS",
+    "KEYSTORE_CORRUPT",
     "WRONG_PASSPHRASE",
-    "WALLET_EXISTS",
+    "EMPTY_PASSPHRASE",
     "BAD_PHRASE",
+    "BAD_KEY",
+    "SECRET_UNREADABLE",
+    "SECRET_TOO_LONG",
+    "SECRET_NOT_SET",
+    "BAD_URL",
     "BAD_DATA",
     "BAD_GENESIS",
-    "IN_USE",
     "NO_ENGINE",
+    "COORDINATOR_CHANGED",
+    "PERMISSION_DENIED",
+    "DATA_FOLDER_IN_USE",
+    "LEDGER_LOCKED",
+    "LEDGER_MISSING",
+    "LEDGER_EXISTS",
+    "WRONG_OPERATOR",
 ];
+
+fn of_library(code: &str) -> (String, Exit) {
+    let exit = if INPUT_CODES.contains(&code) { Exit::Input } else { Exit::Fault };
+    (code.to_owned(), exit)
+}
+
+/// The code of an error of `florin-participant`.
+fn of_participant(link: &(dyn Error + 'static)) -> Option<(String, Exit)> {
+    if let Some(error) = link.downcast_ref::<ClientError>() {
+        let rejected = error.rejection().map(|rejection| (rejection.code.to_string(), Exit::No));
+        return Some(rejected.unwrap_or_else(|| of_library(error.code())));
+    }
+    let code = link.downcast_ref::<WalletError>().map(WalletError::code);
+    let code = code.or_else(|| link.downcast_ref::<SecretError>().map(SecretError::code));
+    let code = code.or_else(|| link.downcast_ref::<GuardError>().map(GuardError::code));
+    let code = code.or_else(|| link.downcast_ref::<ChainedError>().map(ChainedError::code));
+    code.map(of_library)
+}
 
 /// A code written at the end of a message, as in `… [WRONG_PASSPHRASE]`.
 fn written(link: &(dyn Error + 'static)) -> Option<(String, Exit)> {
     let text = link.to_string();
     let (_, code) = split_code(&text);
-    let code = code?.to_owned();
-    let exit = if INPUT_CODES.contains(&code.as_str()) { Exit::Input } else { Exit::Fault };
-    Some((code, exit))
+    code.map(of_library)
 }
 
 fn split_code(text: &str) -> (&str, Option<&str>) {

@@ -8,6 +8,8 @@ mod commands;
 mod compose;
 mod demo;
 mod failure;
+mod genesis_file;
+mod market;
 mod parent;
 mod show;
 mod task_file;

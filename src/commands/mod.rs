@@ -1,20 +1,44 @@
 //! One file per command: each reads its arguments, asks the library that does the work, and shows the result.
 
-mod data;
+mod balance;
+mod bench;
+mod claim;
+pub(crate) mod data;
 mod doctor;
-mod task;
-mod wallet;
+mod ledger;
+mod statement;
+pub(crate) mod task;
+mod transfer;
+pub(crate) mod wallet;
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use florin_protocol::Tick;
 
 use crate::cli::{Cli, Command};
+use crate::demo;
 use crate::failure::Exit;
 
 /// Does what was asked.
 pub(crate) fn run(cli: Cli) -> anyhow::Result<Exit> {
     match cli.command {
+        Command::Balance(command) => balance::run(&command),
+        Command::Bench(command) => bench::run(&command),
+        Command::Claim(command) => claim::run(&command),
         Command::Data(command) => data::run(command),
+        Command::Demo(command) => demo::run(&command),
         Command::Doctor(command) => doctor::run(&command),
+        Command::Ledger(command) => ledger::run(command),
+        Command::Statement(command) => statement::run(&command),
         Command::Task(command) => task::run(command),
+        Command::Transfer(command) => transfer::run(&command),
         Command::Wallet(command) => wallet::run(command),
         _ => anyhow::bail!("not joined yet"),
     }
+}
+
+/// The clock of this machine. The market's own decides.
+pub(crate) fn now() -> Tick {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Tick(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

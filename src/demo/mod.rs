@@ -1,5 +1,304 @@
-//! `florin demo`.
+//! `florin demo`: a whole market on this machine. Everybody is a process of this same program: the coordinator with its
+//! ledger, the buyer, eight participants, the provider and the auditor. They meet only over loopback.
+
 mod children;
 mod html;
 mod outcome;
 pub(crate) mod plan;
+mod progress;
+mod stage;
+mod table;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use florin_learning::DataSource;
+use florin_learning::data::load;
+use florin_ledger::Ledger;
+use florin_protocol::{Amount, Phase, Report, Round, TaskId};
+use serde_json::Value;
+
+use crate::cli::{Demo, EngineArg, LedgerKind};
+use crate::commands::task::measure;
+use crate::compose;
+use crate::failure::{Exit, Failure};
+use crate::market::Market;
+use crate::show;
+use children::Children;
+use outcome::{Earner, Outcome};
+use progress::Progress;
+use stage::{Folder, Stage};
+
+/// Longest wait for a process that should be quick.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest wait between two changes of the task.
+const STANDSTILL: Duration = Duration::from_secs(180);
+/// How long one question to the coordinator may wait: as long as an interrupt may have to.
+const LOOK_MS: u64 = 250;
+
+/// Runs it.
+pub(crate) fn run(arguments: &Demo) -> anyhow::Result<Exit> {
+    if arguments.ledger == LedgerKind::Ethereum {
+        let message = "the Ethereum ledger is not part of this version; use --ledger local";
+        return Err(Failure::input("NOT_SUPPORTED", message).into());
+    }
+    children::catch_interrupts()?;
+    let begun = Instant::now();
+    let folder = Folder::make(arguments.keep.as_deref())?;
+    let progress = Progress::new(arguments.rounds)?;
+    progress.step("Preparing shards, wallets and the task");
+    let stage = Stage::set(folder.path(), arguments.seed, arguments.rounds)?;
+    let children = Children::new(stage.logs())?;
+    let mut play = Play { stage, children, progress, engine: arguments.engine, url: String::new() };
+    let result = play.perform(arguments);
+    play.progress.finish();
+    play.children.stop(Duration::from_secs(2));
+    let mut outcome = result?;
+    outcome.seconds = begun.elapsed().as_secs_f64();
+    finish(arguments, &outcome)
+}
+
+/// Prints and writes what it came to.
+fn finish(arguments: &Demo, outcome: &Outcome) -> anyhow::Result<Exit> {
+    table::print(outcome)?;
+    let write = |path: &Path, text: String| {
+        std::fs::write(path, text).with_context(|| path.display().to_string())
+    };
+    write(&arguments.out, html::page(outcome)?)?;
+    let shown = std::path::absolute(&arguments.out).unwrap_or_else(|_| arguments.out.clone());
+    anstream::println!("\n{}Report{:#}   {}", show::HEAD, show::HEAD, shown.display());
+    if let Some(file) = &arguments.json {
+        write(file, format!("{:#}\n", outcome.to_json()?))?;
+    }
+    anstream::println!("{}Time{:#}     {:.1} s", show::HEAD, show::HEAD, outcome.seconds);
+    let clean = outcome.audit.1.is_empty() && outcome.balances()?;
+    Ok(if clean { Exit::Done } else { Exit::No })
+}
+
+/// Everything that is on stage.
+struct Play {
+    stage: Stage,
+    children: Children,
+    progress: Progress,
+    engine: EngineArg,
+    url: String,
+}
+
+impl Play {
+    fn perform(&mut self, arguments: &Demo) -> anyhow::Result<Outcome> {
+        self.open_market()?;
+        let task = self.publish()?;
+        self.start_everybody(task, arguments.seed)?;
+        let market = Market::at(&self.url)?;
+        let reports = self.watch(&market, task, arguments.rounds)?;
+        self.progress.step("Claiming");
+        for at in 0..self.stage.actors.len() {
+            let name = self.stage.actors[at].name;
+            self.end_of(name)?;
+        }
+        self.end_of("provider")?;
+        self.progress.step("Auditing");
+        let audit = self.audit(task)?;
+        self.outcome(&market, task, arguments, reports, audit)
+    }
+
+    fn engine(&self) -> [String; 2] {
+        ["--engine".to_owned(), self.engine.engine.to_string()]
+    }
+
+    fn open_market(&mut self) -> anyhow::Result<()> {
+        self.progress.step("Opening the market");
+        let stage = &self.stage;
+        let address = stage.path("address");
+        let mut call = words(&["coordinate", "--listen", "127.0.0.1:0"]);
+        call.extend(["--data".to_owned(), stage.path("coordinator")]);
+        call.extend(["--genesis".to_owned(), stage.path("genesis.toml")]);
+        call.extend(["--address-file".to_owned(), address.clone()]);
+        call.extend(stage.signing("coordinator"));
+        call.extend(self.engine());
+        self.children.start("coordinator", &call)?;
+        let at = self.children.wait_for_file("coordinator", Path::new(&address), PATIENCE)?;
+        self.url = format!("http://{at}");
+        Ok(())
+    }
+
+    fn market(&self) -> [String; 2] {
+        ["--market".to_owned(), self.url.clone()]
+    }
+
+    fn publish(&mut self) -> anyhow::Result<TaskId> {
+        self.progress.step("The buyer locks the budget and publishes the task");
+        let mut call = words(&["task", "publish", "--json"]);
+        call.push(self.stage.path("task.toml"));
+        call.extend(self.market());
+        call.extend(self.stage.signing("buyer"));
+        let answer = self.answer("buyer", &call)?;
+        let id = answer["task"].as_str().context("`task publish` names no task")?;
+        Ok(id.parse()?)
+    }
+
+    /// Runs a process to its end and reads the JSON it prints. An exit code of 1 is an answer as well.
+    fn answer(&mut self, name: &str, call: &[String]) -> anyhow::Result<Value> {
+        let (status, text) = self.children.call(name, call, PATIENCE)?;
+        match status.code() {
+            Some(0 | 1) if !text.trim().is_empty() => Ok(serde_json::from_str(&text)?),
+            _ => {
+                let message = format!("{name} failed ({status}):\n{}", self.children.told(name));
+                Err(Failure::fault("CHILD_FAILED", message).into())
+            }
+        }
+    }
+
+    fn start_everybody(&mut self, task: TaskId, seed: u64) -> anyhow::Result<()> {
+        self.progress.step("Eight participants and a provider join");
+        let mut call = words(&["provide", "--task", &task.to_string()]);
+        call.extend(self.market());
+        call.extend(self.stage.signing("provider"));
+        call.extend(self.engine());
+        self.children.start("provider", &call)?;
+        for actor in &self.stage.actors {
+            let mut call = words(&["participate", "--task", &task.to_string()]);
+            call.extend(self.market());
+            call.extend(self.stage.signing(actor.name));
+            call.extend(["--shard".to_owned(), self.stage.path(&format!("{}.florin", actor.name))]);
+            call.extend(["--bond".to_owned(), plan::BOND_FLN.to_string()]);
+            call.extend(["--seed".to_owned(), seed.to_string()]);
+            call.extend(self.engine());
+            if let Some(experiment) = actor.behaviour.experiment() {
+                call.extend(words(&["--experiment", experiment]));
+            }
+            self.children.start(actor.name, &call)?;
+        }
+        Ok(())
+    }
+
+    /// Follows the task to its end, from what anybody may read.
+    fn watch(&mut self, market: &Market, task: TaskId, rounds: u32) -> anyhow::Result<Vec<Report>> {
+        let mut reports: Vec<Report> = Vec::new();
+        let mut view = market.task(task)?;
+        let mut changed = Instant::now();
+        loop {
+            self.progress.phase(&view);
+            while reports.len() < view.reported as usize {
+                let round = Round(u32::try_from(reports.len())? + 1);
+                let report = market.report(task, round)?.body;
+                self.progress.round(&report)?;
+                reports.push(report);
+            }
+            if view.phase == Phase::Done {
+                break;
+            }
+            self.children.check()?;
+            let next = market.task_after(task, view.sequence, LOOK_MS)?;
+            if next.sequence != view.sequence {
+                changed = Instant::now();
+            }
+            view = next;
+            if changed.elapsed() > STANDSTILL {
+                let message = format!(
+                    "nothing has changed for {} s in round {} of {rounds}; the coordinator said:\n{}",
+                    STANDSTILL.as_secs(),
+                    view.round,
+                    self.children.told("coordinator")
+                );
+                return Err(Failure::fault("STANDSTILL", message).into());
+            }
+        }
+        Ok(reports)
+    }
+
+    /// Waits for somebody who stops by itself when everything is claimed.
+    fn end_of(&mut self, name: &str) -> anyhow::Result<()> {
+        let status = self.children.wait_for(name, PATIENCE)?;
+        if status.success() {
+            return Ok(());
+        }
+        let message = format!("{name} failed ({status}):\n{}", self.children.told(name));
+        Err(Failure::fault("CHILD_FAILED", message).into())
+    }
+
+    /// Another process recomputes every round from public bytes.
+    fn audit(&mut self, task: TaskId) -> anyhow::Result<(u32, Vec<String>)> {
+        let mut call = words(&["audit", "--json", &task.to_string()]);
+        call.extend(self.market());
+        call.extend(self.engine());
+        let answer = self.answer("auditor", &call)?;
+        let rounds = answer["rounds"].as_u64().context("`audit` counts no rounds")?;
+        let differences = answer["differences"].as_array().context("`audit` lists nothing")?;
+        let lines = differences.iter().map(|line| {
+            format!(
+                "round {}: {} is {}, but {} was recomputed",
+                line["round"],
+                line["line"].as_str().unwrap_or_default(),
+                line["reported"].as_str().unwrap_or_default(),
+                line["recomputed"].as_str().unwrap_or_default()
+            )
+        });
+        Ok((u32::try_from(rounds)?, lines.collect()))
+    }
+
+    fn outcome(
+        &self,
+        market: &Market,
+        task: TaskId,
+        arguments: &Demo,
+        reports: Vec<Report>,
+        audit: (u32, Vec<String>),
+    ) -> anyhow::Result<Outcome> {
+        let ledger = compose::ledger(&self.url)?;
+        let books = ledger.task(task)?.context("the ledger does not know the task")?;
+        let bonded = plan::florins(plan::BOND_FLN);
+        let mut earners = Vec::with_capacity(self.stage.actors.len());
+        for actor in &self.stage.actors {
+            let earned = ledger.claimed(task, actor.account)?;
+            let who = (actor.name, actor.behaviour);
+            earners.push(Earner::of(who, actor.account, actor.rows, bonded, earned, &reports)?);
+        }
+        Ok(Outcome {
+            seed: arguments.seed,
+            task,
+            rounds: arguments.rounds,
+            provider: self.provider(&*ledger, task, &reports)?,
+            treasury: ledger.treasury()?,
+            test: self.test(market, task, arguments.engine)?,
+            earners,
+            reports,
+            books,
+            audit,
+            seconds: 0.0,
+        })
+    }
+
+    fn provider(
+        &self,
+        ledger: &dyn Ledger,
+        task: TaskId,
+        reports: &[Report],
+    ) -> anyhow::Result<(u64, Amount)> {
+        let units = reports.iter().flat_map(|report| &report.infrastructure).map(|i| i.units).sum();
+        Ok((units, ledger.claimed(task, self.stage.provider)?))
+    }
+
+    /// How many test rows the first and the last model get right.
+    fn test(
+        &self,
+        market: &Market,
+        task: TaskId,
+        engine: EngineArg,
+    ) -> anyhow::Result<(u32, u32, u32)> {
+        let view = market.task(task)?;
+        let data = load(&DataSource::Florin { file: self.stage.path("test.florin").into() })?;
+        let mut engine = compose::engine(engine)?;
+        let mut correct = |digest| {
+            let bytes = market.blob(digest, florin_work::model_bytes(&view.spec))?;
+            measure(&view.spec, &bytes, &data, &mut *engine)
+        };
+        let (before, after) = (correct(view.spec.base_model)?, correct(view.model)?);
+        Ok((before.correct, after.correct, after.rows))
+    }
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}

@@ -17,7 +17,6 @@ pub(super) const NANO: f64 = 1e9;
 pub(super) struct Earner {
     pub(super) name: &'static str,
     pub(super) behaviour: Behaviour,
-    pub(super) account: Address,
     /// Rows of its shard.
     pub(super) rows: u64,
     /// Rounds in which it had an update in the report.
@@ -96,7 +95,6 @@ impl Earner {
         Ok(Self {
             name,
             behaviour,
-            account,
             rows,
             rounds: u32::try_from(parts.iter().filter(|p| p.reason.is_some()).count())?,
             score_nano: parts.iter().map(|part| i128::from(part.score_nano)).sum(),

@@ -1,22 +1,16 @@
 //! `florin task new|check`: the task file, before anybody else sees it.
 
 use std::io::Write;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
-use florin_protocol::{Address, Amount, ChainId, Digest, Market, TaskSpec, Tick};
+use florin_protocol::{Address, Amount, ChainId, Digest, Market, TaskSpec};
 use serde_json::json;
 
 use crate::cli::{TaskCheck, TaskNew};
+use crate::commands::now;
 use crate::failure::{Exit, Failure};
 use crate::show;
 use crate::task_file::{self, Parties, TEMPLATE, words};
-
-/// The clock of this machine: the market's own decides.
-pub(crate) fn now() -> Tick {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Tick(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
-}
 
 pub(super) fn new(arguments: &TaskNew) -> anyhow::Result<Exit> {
     let shown = arguments.file.display();

@@ -1,6 +1,13 @@
 //! `florin task …`: what a buyer does.
 
+mod close;
 mod file;
+mod list;
+mod look;
+mod model;
+mod publish;
+
+pub(crate) use model::measure;
 
 use crate::cli::Task;
 use crate::failure::Exit;
@@ -9,6 +16,10 @@ pub(super) fn run(command: Task) -> anyhow::Result<Exit> {
     match command {
         Task::New(arguments) => file::new(&arguments),
         Task::Check(arguments) => file::check(&arguments),
-        _ => anyhow::bail!("not joined yet"),
+        Task::Publish(arguments) => publish::run(&arguments),
+        Task::List(arguments) => list::run(&arguments),
+        Task::Show(arguments) => look::run(&arguments),
+        Task::Model(arguments) => model::run(&arguments),
+        Task::Close(arguments) => close::run(&arguments),
     }
 }

@@ -1,0 +1,81 @@
+//! `florin bench aggregate`: the weighted mean of 100 updates of ten million floats.
+
+use std::path::Path;
+
+use florin_learning::{MeanAccumulator, Rule, aggregate_on};
+use florin_protocol::blob_digest;
+
+use super::peers::{self, Peer};
+use super::{Row, fastest};
+
+/// Updates in a round.
+const UPDATES: usize = 100;
+/// Floats in an update.
+const FLOATS: usize = 10_000_000;
+/// Updates kept in memory and used in turn: each is larger than the caches, so the traffic is the same.
+const DISTINCT: usize = 10;
+/// The fastest of so many runs counts.
+const REPEATS: usize = 3;
+/// Seconds that all of it may take.
+const SECONDS_MAX: f64 = 0.25;
+/// Bytes that one accumulator may take for each float, whatever the number of updates.
+const BYTES_PER_FLOAT_MAX: f64 = 16.0;
+
+pub(super) fn run(python: Option<&Path>) -> anyhow::Result<Vec<Row>> {
+    let kept: Vec<Vec<f32>> = (0..DISTINCT).map(random).collect();
+    let updates: Vec<(u64, &[f32])> =
+        (0..UPDATES).map(|at| (1 + at as u64 * 7 % 997, kept[at % DISTINCT].as_slice())).collect();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let whole = fastest(REPEATS, || {
+        aggregate_on(Rule::Mean, &updates, threads).map(drop).map_err(Into::into)
+    })?;
+    let mut memory = 0.0;
+    let streamed = fastest(REPEATS, || {
+        let before = resident_bytes();
+        let mut sum = MeanAccumulator::new(FLOATS);
+        for (weight, update) in &updates {
+            sum.add(*weight, update)?;
+        }
+        memory = (resident_bytes() - before) / FLOATS as f64;
+        sum.finish().map(drop).map_err(Into::into)
+    })?;
+    let mut rows = vec![
+        Row::at_most(format!("Florin, mean on {threads} threads"), whole, "s", SECONDS_MAX),
+        Row::plain("Florin, mean of a stream, one thread", streamed, "s"),
+    ];
+    if memory > 0.0 {
+        let name = "Florin, memory of a stream per float";
+        rows.push(Row::at_most(name, memory, "bytes", BYTES_PER_FLOAT_MAX));
+    }
+    let script = include_str!("../../../xtask/peers/aggregate.py");
+    let arguments = [("--updates", UPDATES), ("--floats", FLOATS), ("--distinct", DISTINCT)];
+    let arguments =
+        arguments.iter().flat_map(|(key, value)| [(*key).to_owned(), value.to_string()]).collect();
+    rows.extend(peers::run(&Peer { name: "NumPy", script, arguments }, python)?);
+    Ok(rows)
+}
+
+/// Floats between −1 and 1, the same at every run.
+#[expect(clippy::cast_precision_loss, reason = "any float will do")]
+fn random(at: usize) -> Vec<f32> {
+    let digest = blob_digest(&at.to_le_bytes());
+    let mut state =
+        digest.0.iter().fold(1u64, |state, byte| state.wrapping_mul(31) + u64::from(*byte));
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    };
+    (0..FLOATS).map(|_| next()).collect()
+}
+
+/// Memory of this process in bytes; 0 where the system does not tell.
+#[expect(clippy::cast_precision_loss, reason = "for people")]
+fn resident_bytes() -> f64 {
+    const PAGE_BYTES: u64 = 4_096;
+    let pages = std::fs::read_to_string("/proc/self/statm")
+        .ok()
+        .and_then(|text| text.split_whitespace().nth(1)?.parse::<u64>().ok());
+    pages.map_or(0.0, |pages| (pages * PAGE_BYTES) as f64)
+}

@@ -1,0 +1,124 @@
+//! `florin bench NAME`: this program against its limits and its neighbours, in one run on one machine.
+
+mod aggregate;
+mod ledger;
+mod peers;
+mod train;
+
+use anyhow::Context;
+use serde::Serialize;
+
+use crate::cli::{Bench, BenchName};
+use crate::failure::Exit;
+use crate::show::{self, BAD, Cell, GOOD, Table};
+
+/// One measured figure, with what it is held against.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Row {
+    /// What was measured.
+    name: String,
+    /// How much.
+    value: f64,
+    /// Of what.
+    unit: String,
+    /// What it must reach, in words; empty where it only stands beside the others.
+    bar: String,
+    /// Whether it does; `None` where there is no bar.
+    holds: Option<bool>,
+}
+
+impl Row {
+    /// A figure that only stands beside the others.
+    fn plain(name: impl Into<String>, value: f64, unit: &str) -> Self {
+        Self { name: name.into(), value, unit: unit.to_owned(), bar: String::new(), holds: None }
+    }
+
+    /// A figure that must not be above `bar`.
+    fn at_most(name: impl Into<String>, value: f64, unit: &str, bar: f64) -> Self {
+        let text = format!("≤ {} {unit}", figure(bar));
+        Self { bar: text, holds: Some(value <= bar), ..Self::plain(name, value, unit) }
+    }
+
+    /// A figure that must not be below `bar`.
+    fn at_least(name: impl Into<String>, value: f64, unit: &str, bar: f64) -> Self {
+        let text = format!("≥ {} {unit}", figure(bar));
+        Self { bar: text, holds: Some(value >= bar), ..Self::plain(name, value, unit) }
+    }
+}
+
+/// A figure with about four significant digits.
+fn figure(value: f64) -> String {
+    let decimals = match value.abs() {
+        v if v >= 1_000.0 => 0,
+        v if v >= 100.0 => 1,
+        v if v >= 1.0 => 2,
+        _ => 4,
+    };
+    let text = format!("{value:.decimals$}");
+    let (whole, part) = text.split_once('.').unwrap_or((&text, ""));
+    let whole = show::thousands(whole);
+    if part.is_empty() { whole } else { format!("{whole}.{part}") }
+}
+
+pub(super) fn run(arguments: &Bench) -> anyhow::Result<Exit> {
+    if cfg!(debug_assertions) {
+        anstream::eprintln!(
+            "{}this is a development build: `cargo xtask bench` measures an optimised one{:#}",
+            show::NOTE,
+            show::NOTE
+        );
+    }
+    let python = arguments.python.as_deref();
+    let rows = match arguments.name {
+        BenchName::Aggregate => aggregate::run(python)?,
+        BenchName::Train => train::run(python)?,
+        BenchName::Ledger => ledger::run()?,
+    };
+    let mut table = Table::new(&["what", ">value", "unit", "bar", ""]);
+    for row in &rows {
+        let (mark, style) = match row.holds {
+            Some(true) => ("holds", GOOD),
+            Some(false) => ("MISSED", BAD),
+            None => ("", show::DIM),
+        };
+        table.row([
+            row.name.as_str().into(),
+            figure(row.value).into(),
+            row.unit.as_str().into(),
+            row.bar.as_str().into(),
+            Cell::styled(mark, style),
+        ]);
+    }
+    table.print();
+    if let Some(file) = &arguments.json {
+        let text = serde_json::to_string_pretty(&rows)?;
+        std::fs::write(file, text + "\n").with_context(|| file.display().to_string())?;
+    }
+    let missed = rows.iter().any(|row| row.holds == Some(false));
+    Ok(if missed { Exit::No } else { Exit::Done })
+}
+
+/// The shortest of several runs, in seconds.
+fn fastest(times: usize, mut run: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<f64> {
+    let mut best = f64::INFINITY;
+    for _ in 0..times {
+        let begun = std::time::Instant::now();
+        run()?;
+        best = best.min(begun.elapsed().as_secs_f64());
+    }
+    Ok(best)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_holds_or_is_missed() {
+        assert_eq!(Row::at_most("a", 0.2, "s", 0.25).holds, Some(true));
+        assert_eq!(Row::at_most("a", 0.3, "s", 0.25).holds, Some(false));
+        let row = Row::at_least("a", 160_000.0, "1/s", 150_000.0);
+        assert_eq!((row.holds, row.bar.as_str()), (Some(true), "≥ 150,000 1/s"));
+        assert_eq!(figure(0.1234), "0.1234");
+    }
+}

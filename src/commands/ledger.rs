@@ -1,0 +1,51 @@
+//! `florin ledger verify`: the embedded chain, followed from its genesis.
+
+use florin_ledger::{ChainError, LocalChain};
+use serde_json::json;
+
+use crate::cli::{LedgerCommand, LedgerVerify};
+use crate::compose;
+use crate::failure::{Exit, Failure};
+use crate::show;
+
+pub(super) fn run(command: LedgerCommand) -> anyhow::Result<Exit> {
+    let LedgerCommand::Verify(arguments) = command;
+    verify(&arguments)
+}
+
+fn verify(arguments: &LedgerVerify) -> anyhow::Result<Exit> {
+    let data = &arguments.data;
+    let file = if data.is_dir() { compose::chain_file(data) } else { data.clone() };
+    let found = LocalChain::verify(&file).map_err(|error| match error {
+        ChainError::Corrupt(_) | ChainError::NotALedger => {
+            let message = format!("{}: {error}", file.display());
+            anyhow::Error::from(error).context(Failure::no("LEDGER_CORRUPT", message))
+        }
+        other => anyhow::Error::from(other).context(file.display().to_string()),
+    })?;
+    if arguments.json.json {
+        show::json(&json!({
+            "file": file,
+            "chain": found.market.chain,
+            "genesis": found.market.genesis,
+            "blocks": found.blocks,
+            "transactions": found.transactions,
+            "state": found.state,
+        }))?;
+        return Ok(Exit::Done);
+    }
+    anstream::println!(
+        "{}In order.{:#} {} blocks with {} transactions lead from genesis to exactly what is stored.",
+        show::GOOD,
+        show::GOOD,
+        found.blocks,
+        found.transactions
+    );
+    show::facts(&[
+        ("file", file.display().to_string()),
+        ("chain", found.market.chain.to_string()),
+        ("genesis", found.market.genesis.to_string()),
+        ("state", found.state.to_string()),
+    ]);
+    Ok(Exit::Done)
+}

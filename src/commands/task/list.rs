@@ -1,0 +1,57 @@
+//! `florin task list`: what a market offers.
+
+use serde_json::json;
+
+use crate::cli::TaskList;
+use crate::failure::Exit;
+use crate::market::Market;
+use crate::show::{self, Table};
+
+pub(super) fn run(arguments: &TaskList) -> anyhow::Result<Exit> {
+    let tasks = Market::connect(&arguments.market)?.tasks()?;
+    if arguments.json.json {
+        let rows: Vec<_> = tasks
+            .iter()
+            .map(|task| {
+                json!({
+                    "id": task.id,
+                    "name": task.name,
+                    "phase": task.phase,
+                    "round": task.round,
+                    "rounds": task.rounds,
+                    "enrolled": task.enrolled,
+                    "data": show::units(task.data),
+                    "infrastructure": show::units(task.infrastructure),
+                })
+            })
+            .collect();
+        show::json(&rows)?;
+        return Ok(Exit::Done);
+    }
+    let mut table = Table::new(&[
+        "task",
+        "name",
+        "phase",
+        ">round",
+        ">participants",
+        ">for data, FLN",
+        ">for work, FLN",
+    ]);
+    for task in &tasks {
+        table.row([
+            task.id.short().into(),
+            task.name.as_str().into(),
+            show::phase(task.phase).into(),
+            format!("{}/{}", task.round, task.rounds).into(),
+            task.enrolled.into(),
+            show::fln(task.data).into(),
+            show::fln(task.infrastructure).into(),
+        ]);
+    }
+    if table.is_empty() {
+        show::hint("No tasks yet. A buyer writes one with `florin task new` and publishes it.");
+    } else {
+        table.print();
+    }
+    Ok(Exit::Done)
+}

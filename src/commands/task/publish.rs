@@ -1,0 +1,97 @@
+//! `florin task publish`: the escrow is opened on the ledger, the task told to the coordinator, its bytes uploaded.
+//!
+//! Each step may be repeated, and the exact task is kept beside its file before any money moves: a publication that
+//! stopped half-way goes on where it was, and nothing is locked twice.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use florin_ledger::{Ledger, LedgerError, Refusal, Terms};
+use florin_protocol::{Signer, TaskSpec};
+use serde_json::json;
+
+use crate::cli::TaskPublish;
+use crate::commands::wallet;
+use crate::compose;
+use crate::failure::{Exit, Failure};
+use crate::market::Market;
+use crate::show;
+use crate::task_file::{self, Parties, Ready};
+
+pub(super) fn run(arguments: &TaskPublish) -> anyhow::Result<Exit> {
+    let market = Market::connect(&arguments.market)?;
+    let wallet = wallet::open(&arguments.wallet)?;
+    let parties = Parties {
+        market: market.coordinator().market,
+        buyer: wallet.address(),
+        coordinator: market.coordinator().account,
+        now: market.now(),
+    };
+    let mut ready = task_file::read(&arguments.file, &parties)?;
+    continue_earlier(&arguments.file, &mut ready)?;
+    let spec = &ready.spec;
+    let ledger = compose::ledger(&arguments.market.market)?;
+    open_escrow(&*ledger, &wallet, spec)?;
+    let view = market.publish(spec)?;
+    for bytes in [&ready.base_model, &ready.holdout] {
+        if view.wanted.contains(&florin_protocol::blob_digest(bytes)) {
+            market.put_blob(bytes)?;
+        }
+    }
+    let id = spec.id();
+    if arguments.json.json {
+        let locked = spec.budget.data.plus(spec.budget.infrastructure)?;
+        show::json(&json!({ "task": id, "locked": show::units(locked) }))?;
+        return Ok(Exit::Done);
+    }
+    super::file::describe(spec)?;
+    anstream::println!("\nPublished. Task {id}");
+    show::hint(&format!("Watch it: florin task show {}", id.short()));
+    Ok(Exit::Done)
+}
+
+fn open_escrow(ledger: &dyn Ledger, buyer: &dyn Signer, spec: &TaskSpec) -> anyhow::Result<()> {
+    let terms = Terms::of(spec);
+    match ledger.open_task(buyer, &terms) {
+        Ok(_) => Ok(()),
+        Err(LedgerError::Refused(Refusal::TaskExists(_))) => {
+            let opened = ledger.task(spec.id())?.map(|state| state.terms);
+            if opened.as_ref() == Some(&terms) {
+                return Ok(());
+            }
+            let message = "the ledger has this task open on other terms";
+            Err(Failure::fault("LEDGER_CORRUPT", message).into())
+        }
+        Err(error) => Err(error).context("the budget could not be locked"),
+    }
+}
+
+/// Where the task of a file is kept as it was published.
+fn kept_beside(file: &Path) -> PathBuf {
+    file.with_extension("published.json")
+}
+
+/// If the file was published before and is unchanged, goes on with that very task: an expiry that counts from the
+/// publication would otherwise make another one of it. Otherwise keeps the new one.
+fn continue_earlier(file: &Path, ready: &mut Ready) -> anyhow::Result<()> {
+    let path = kept_beside(file);
+    let earlier: Option<TaskSpec> = match std::fs::read(&path) {
+        Ok(bytes) => {
+            Some(serde_json::from_slice(&bytes).with_context(|| path.display().to_string())?)
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error).with_context(|| path.display().to_string()),
+    };
+    if let Some(earlier) = earlier {
+        let expires = earlier.expires;
+        if earlier == (TaskSpec { expires, ..ready.spec.clone() }) {
+            ready.spec.expires = expires;
+            return Ok(());
+        }
+    }
+    let written = path.with_extension("new");
+    let bytes = serde_json::to_vec_pretty(&ready.spec)?;
+    std::fs::write(&written, bytes)
+        .and_then(|()| std::fs::rename(&written, &path))
+        .with_context(|| path.display().to_string())
+}

@@ -1,0 +1,104 @@
+//! What is shown while the rounds run: a bar that moves on a terminal, plain lines anywhere else.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use florin_protocol::{Amount, Phase, Report, RoundOutcome, TaskView, nats};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::show;
+
+/// How often the bar turns.
+const TURN: Duration = Duration::from_millis(120);
+
+/// The rounds' progress.
+pub(super) struct Progress {
+    bar: Option<ProgressBar>,
+}
+
+impl Progress {
+    /// For so many rounds.
+    pub(super) fn new(rounds: u32) -> anyhow::Result<Self> {
+        if !std::io::stderr().is_terminal() || !std::io::stdout().is_terminal() {
+            return Ok(Self { bar: None });
+        }
+        let bar = ProgressBar::new(rounds.into());
+        let template = "{spinner} {pos}/{len} rounds {bar:24} {msg}";
+        bar.set_style(ProgressStyle::with_template(template)?.progress_chars("━━─"));
+        bar.enable_steady_tick(TURN);
+        Ok(Self { bar: Some(bar) })
+    }
+
+    fn line(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| anstream::println!("{text}")),
+            None => anstream::println!("{text}"),
+        }
+    }
+
+    /// One more step of the preparations.
+    pub(super) fn step(&self, what: &str) {
+        match &self.bar {
+            Some(bar) => bar.set_message(what.to_owned()),
+            None => anstream::println!("{what}"),
+        }
+    }
+
+    /// Where the running round is. Only a terminal is told every phase.
+    pub(super) fn phase(&self, view: &TaskView) {
+        let Some(bar) = &self.bar else { return };
+        let asked = view.offer.as_ref().map_or(view.enrolled as usize, |o| o.body.cohort.len());
+        let done = match view.phase {
+            Phase::AwaitingBlobs | Phase::Closing | Phase::Done => String::new(),
+            Phase::Enrolling => format!(", {} here", view.enrolled),
+            Phase::Committing => format!(", {} of {asked} done", view.committed),
+            Phase::Revealing => format!(", {} of {asked} in", view.revealed),
+            Phase::Valuing | Phase::Settling => format!(", {} updates", view.revealed),
+        };
+        bar.set_message(format!("round {}: {}{done}", view.round, show::phase(view.phase)));
+    }
+
+    /// A round is over.
+    pub(super) fn round(&self, report: &Report) -> anyhow::Result<()> {
+        if let Some(bar) = &self.bar {
+            bar.set_position(report.scope.round.0.into());
+        }
+        self.line(&in_words(report)?);
+        Ok(())
+    }
+
+    /// All rounds are over.
+    pub(super) fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn in_words(report: &Report) -> anyhow::Result<String> {
+    let round = report.scope.round;
+    let (Some(valuation), Some(metrics)) = (&report.valuation, report.metrics) else {
+        let why = match report.outcome {
+            RoundOutcome::Abandoned(reason) => format!("{reason:?}"),
+            RoundOutcome::Settled => "no valuation".to_owned(),
+        };
+        return Ok(format!("round {round:>3}   abandoned: {why}"));
+    };
+    let paid = Amount::total(report.lines.iter().map(|line| line.payout))?;
+    let excluded = valuation.scores.iter().filter(|score| score.excluded).count();
+    Ok(format!(
+        "round {:>3}   loss {} → {}   accuracy {:>6}   {} updates, {excluded} kept out   {:>8} FLN paid",
+        round.0,
+        short(valuation.loss_before_nano),
+        short(metrics.loss_after_nano),
+        show::accuracy(metrics.correct_after, metrics.rows),
+        report.entries.len(),
+        show::fln(paid),
+    ))
+}
+
+/// Four decimals of a number of nats.
+fn short(nano: i64) -> String {
+    let text = nats(nano.into());
+    text[..text.len() - 2].to_owned()
+}

@@ -1,0 +1,147 @@
+//! Before the first round: shards, wallets, genesis and task file in one folder.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use florin_learning::data::load;
+use florin_learning::{DataSource, Partition};
+use florin_participant::{Secret, Strength, Wallet};
+use florin_protocol::{Address, Amount, Signer, blob_digest};
+
+use super::plan::{self, Behaviour};
+use crate::commands::data::{self, Deal};
+use crate::failure::Failure;
+
+/// The file that holds everybody's passphrase.
+const PASSPHRASE_FILE: &str = "passphrase";
+
+/// One participant, ready to start.
+pub(super) struct Actor {
+    pub(super) name: &'static str,
+    pub(super) behaviour: Behaviour,
+    pub(super) account: Address,
+    pub(super) rows: u64,
+}
+
+/// Everything on disk that a demonstration begins with.
+pub(super) struct Stage {
+    folder: PathBuf,
+    pub(super) actors: Vec<Actor>,
+    pub(super) provider: Address,
+}
+
+impl Stage {
+    /// Prepares it all in an empty folder.
+    pub(super) fn set(folder: &Path, seed: u64, rounds: u32) -> anyhow::Result<Self> {
+        let write = |file: &str, text: &str| {
+            let path = folder.join(file);
+            std::fs::write(&path, text).with_context(|| path.display().to_string())
+        };
+        write(PASSPHRASE_FILE, "demonstration\n")?;
+        let rows = shards(folder, seed)?;
+        let mut actors = Vec::with_capacity(plan::PARTICIPANTS.len());
+        for ((name, behaviour), rows) in plan::PARTICIPANTS.into_iter().zip(rows) {
+            let account = wallet(folder, seed, name)?;
+            actors.push(Actor { name, behaviour, account, rows });
+        }
+        let buyer = wallet(folder, seed, "buyer")?;
+        let provider = wallet(folder, seed, "provider")?;
+        let coordinator = wallet(folder, seed, "coordinator")?;
+        let mut purses = vec![
+            (buyer, plan::florins(plan::BUYER_FLN)),
+            (provider, plan::florins(plan::PROVIDER_FLN)),
+        ];
+        purses.extend(actors.iter().map(|a| (a.account, plan::florins(plan::PARTICIPANT_FLN))));
+        write("genesis.toml", &genesis(&purses))?;
+        write("task.toml", &plan::task_file(seed, rounds, coordinator))?;
+        Ok(Self { folder: folder.to_owned(), actors, provider })
+    }
+
+    /// A file of the folder, as an argument.
+    pub(super) fn path(&self, file: &str) -> String {
+        self.folder.join(file).display().to_string()
+    }
+
+    /// The folder of everybody's logs.
+    pub(super) fn logs(&self) -> PathBuf {
+        self.folder.join("logs")
+    }
+
+    /// The arguments by which somebody signs.
+    pub(super) fn signing(&self, name: &str) -> [String; 4] {
+        [
+            "--wallet".to_owned(),
+            self.path(&format!("{name}.json")),
+            "--passphrase-file".to_owned(),
+            self.path(PASSPHRASE_FILE),
+        ]
+    }
+}
+
+/// Deals the digits out and returns each shard's rows. The participants' order is not the shards' order of size.
+fn shards(folder: &Path, seed: u64) -> anyhow::Result<Vec<u64>> {
+    let digits = load(&DataSource::Digits)?;
+    let names: Vec<String> =
+        plan::PARTICIPANTS.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let pieces = data::pieces(
+        &digits,
+        &Deal {
+            aside: (plan::HOLDOUT, plan::TEST),
+            shards: &names,
+            how: &Partition::Dirichlet { alpha: plan::ALPHA },
+            rows_min: plan::ROWS_MIN,
+            seed,
+        },
+    )?;
+    data::write(&pieces, folder)?;
+    Ok(pieces.iter().take(names.len()).map(|piece| piece.data.rows() as u64).collect())
+}
+
+/// Makes somebody's wallet. Its key follows from the seed, so that a demonstration repeats exactly: entries are ordered
+/// by address. Such a key is worth as much as the money of a demonstration.
+fn wallet(folder: &Path, seed: u64, name: &str) -> anyhow::Result<Address> {
+    let key = blob_digest(format!("florin demonstration {seed}: {name}").as_bytes());
+    let passphrase = Secret::from_file(&folder.join(PASSPHRASE_FILE))?;
+    let file = folder.join(format!("{name}.json"));
+    let key = Secret::new(key.to_string());
+    Ok(Wallet::import_key(&file, &key, &passphrase, Strength::Light)?.address())
+}
+
+fn genesis(purses: &[(Address, Amount)]) -> String {
+    let mut text = String::from("chain = 31337\n\n[allocate]\n");
+    for (account, amount) in purses {
+        let _ = writeln!(text, "{account} = \"{amount}\"");
+    }
+    text
+}
+
+/// The folder that a demonstration works in: a temporary one, or a new one that is kept.
+pub(super) enum Folder {
+    Temporary(tempfile::TempDir),
+    Kept(PathBuf),
+}
+
+impl Folder {
+    /// Makes it.
+    pub(super) fn make(keep: Option<&Path>) -> anyhow::Result<Self> {
+        let Some(path) = keep else {
+            let made = tempfile::Builder::new().prefix("florin-demo-").tempdir();
+            return Ok(Self::Temporary(made.context("no temporary folder can be made")?));
+        };
+        if path.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
+            let message = format!("{} is not empty: name a new folder", path.display());
+            return Err(Failure::input("FOLDER_NOT_EMPTY", message).into());
+        }
+        std::fs::create_dir_all(path).with_context(|| path.display().to_string())?;
+        Ok(Self::Kept(path.to_owned()))
+    }
+
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        match self {
+            Self::Temporary(folder) => folder.path(),
+            Self::Kept(path) => path,
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What a demonstration prints at its end.
+
+use super::outcome::{Outcome, nats};
+use super::plan::Behaviour;
+use crate::show::{self, BAD, Cell, DIM, GOOD, HEAD, Table};
+
+/// Prints everything that a stranger needs to believe it.
+pub(super) fn print(outcome: &Outcome) -> anyhow::Result<()> {
+    println!();
+    people(outcome).print();
+    let (before, after) = outcome.accuracy();
+    anstream::println!(
+        "\n{HEAD}Model{HEAD:#}    accuracy {:.1} % → {GOOD}{:.1} %{GOOD:#} on {} rows that nobody in the market saw",
+        100.0 * before,
+        100.0 * after,
+        outcome.test.2
+    );
+    money(outcome)?;
+    audit(outcome);
+    anstream::println!("\n{HEAD}Why they earned nothing{HEAD:#}");
+    for earner in outcome.earners.iter().filter(|e| e.behaviour != Behaviour::Honest) {
+        anstream::println!(
+            "  {} ({}; {})\n    {DIM}{}{DIM:#}",
+            earner.name,
+            earner.behaviour,
+            earner.summary,
+            earner.why
+        );
+    }
+    Ok(())
+}
+
+fn people(outcome: &Outcome) -> Table {
+    let mut table = Table::new(&[
+        "participant",
+        "behaviour",
+        ">rows",
+        ">rounds",
+        ">score, nats",
+        ">share",
+        ">earned, FLN",
+        ">bond left, FLN",
+    ]);
+    for earner in &outcome.earners {
+        let style = match earner.behaviour {
+            Behaviour::Honest => anstyle::Style::new(),
+            _ => BAD,
+        };
+        let earned = if earner.earned.is_zero() { anstyle::Style::new() } else { GOOD };
+        table.row([
+            earner.name.into(),
+            Cell::styled(earner.behaviour.to_string(), style),
+            earner.rows.into(),
+            earner.rounds.into(),
+            format!("{:.4}", nats(earner.score_nano)).into(),
+            show::share(earner.earned, outcome.books.data_paid).into(),
+            Cell::styled(show::fln(earner.earned), earned),
+            show::fln(earner.bond).into(),
+        ]);
+    }
+    let worked = outcome.reports.iter().filter(|report| !report.infrastructure.is_empty()).count();
+    table.row([
+        "provider".into(),
+        "values the rounds".into(),
+        "".into(),
+        worked.into(),
+        format!("{} units", outcome.provider.0).into(),
+        "".into(),
+        Cell::styled(show::fln(outcome.provider.1), GOOD),
+        "".into(),
+    ]);
+    table
+}
+
+fn money(outcome: &Outcome) -> anyhow::Result<()> {
+    let money = outcome.money()?;
+    let balances = outcome.balances()?;
+    let (mark, style) = if balances { ("exactly", GOOD) } else { ("NOT EQUAL", BAD) };
+    anstream::println!(
+        "{HEAD}Money{HEAD:#}    {} deposited = {} data + {} infrastructure + {} refunded + {} locked ({style}{mark}{style:#})",
+        show::fln(money.deposited),
+        show::fln(money.data_paid),
+        show::fln(money.infrastructure_paid),
+        show::fln(money.refunded),
+        show::fln(money.locked)
+    );
+    anstream::println!(
+        "         {DIM}{} FLN were debited from bonds for harmful updates{DIM:#}",
+        show::fln(outcome.treasury)
+    );
+    Ok(())
+}
+
+fn audit(outcome: &Outcome) {
+    let (rounds, differences) = (outcome.audit.0, &outcome.audit.1);
+    let style = if differences.is_empty() { GOOD } else { BAD };
+    anstream::println!(
+        "{HEAD}Audit{HEAD:#}    audit: {rounds} of {} rounds recomputed, {style}{} differences{style:#}",
+        outcome.rounds,
+        differences.len()
+    );
+    for line in differences {
+        anstream::println!("         {BAD}{line}{BAD:#}");
+    }
+}

@@ -1,0 +1,86 @@
+//! What a local chain begins with, as its operator writes it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Context;
+use florin_protocol::{Address, Amount, ChainId};
+use serde::Deserialize;
+
+use crate::failure::Failure;
+
+/// The chain id of a local chain whose file or flags name none: the usual one for development chains.
+pub(crate) const CHAIN: ChainId = ChainId(31_337);
+/// Longest genesis file that is read, in bytes.
+const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// Chain id and first balances.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Beginning {
+    /// The chain's id.
+    pub(crate) chain: ChainId,
+    /// Who begins with how much.
+    pub(crate) allocations: Vec<(Address, Amount)>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    chain: Option<u64>,
+    allocate: BTreeMap<String, Amount>,
+}
+
+/// Reads a genesis file.
+///
+/// # Errors
+/// [`Failure`] with code `BAD_GENESIS`.
+pub(crate) fn read(path: &Path) -> anyhow::Result<Beginning> {
+    let shown = path.display();
+    let length = std::fs::metadata(path).with_context(|| shown.to_string())?.len();
+    if length > FILE_BYTES_MAX {
+        let message = format!("{shown} has {length} bytes: at most {FILE_BYTES_MAX}");
+        return Err(Failure::input("BAD_GENESIS", message).into());
+    }
+    let text = std::fs::read_to_string(path).with_context(|| shown.to_string())?;
+    from_text(&text)
+        .map_err(|what| Failure::input("BAD_GENESIS", format!("{shown}: {what}")).into())
+}
+
+fn from_text(text: &str) -> Result<Beginning, String> {
+    let file: File = toml::from_str(text).map_err(|error| error.to_string().trim().to_owned())?;
+    let mut allocations = Vec::with_capacity(file.allocate.len());
+    for (address, amount) in &file.allocate {
+        let account: Address = address.parse().map_err(|error| format!("allocate: {error}"))?;
+        allocations.push((account, *amount));
+    }
+    Ok(Beginning { chain: file.chain.map_or(CHAIN, ChainId), allocations })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALICE: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
+
+    #[test]
+    fn a_genesis_names_accounts_and_amounts() {
+        let text = format!("chain = 5\n[allocate]\n{ALICE} = \"12.5\"\n");
+        let beginning = from_text(&text).unwrap();
+        assert_eq!(beginning.chain, ChainId(5));
+        assert_eq!(beginning.allocations[0].1.to_string(), "12.5");
+    }
+
+    #[test]
+    fn what_is_no_genesis_is_refused() {
+        for text in [
+            "chain = 5",
+            "[allocate]\nalice = \"1\"",
+            "[allocate]\n0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAeD = \"1\"",
+            &format!("[allocate]\n{ALICE} = 1"),
+            &format!("[allocate]\n{ALICE} = \"-1\""),
+            &format!("extra = 1\n[allocate]\n{ALICE} = \"1\""),
+        ] {
+            assert!(from_text(text).is_err(), "{text}");
+        }
+    }
+}
