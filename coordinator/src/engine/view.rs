@@ -195,7 +195,15 @@ impl Engine {
         task.and_then(TaskState::running).map_or(&[], |running| &running.records)
     }
 
-    /// The smallest bond of a task, and the smallest stake of its providers.
+    /// Who pays for a task.
+    ///
+    /// # Errors
+    /// [`Code::UnknownTask`].
+    pub fn buyer(&self, id: TaskId) -> Result<Address, Rejection> {
+        self.task(id).map(|task| task.spec.buyer)
+    }
+
+    /// The smallest stake of a task's providers.
     ///
     /// # Errors
     /// [`Code::UnknownTask`].

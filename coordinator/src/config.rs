@@ -1,0 +1,310 @@
+//! Settings: one typed, validated structure. Unknown keys are errors, and every key says what it means.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+/// Longest wait of a long poll, in milliseconds.
+pub const WAIT_MS_MAX: u64 = 30_000;
+
+/// A coordinator's settings. [`KEYS`] documents each.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// The data folder.
+    pub data: PathBuf,
+    /// Connections at once.
+    #[serde(default = "defaults::connections_max")]
+    pub connections_max: usize,
+    /// Connections at once from one address.
+    #[serde(default = "defaults::connections_per_address_max")]
+    pub connections_per_address_max: usize,
+    /// Milliseconds for a request's head, and for a connection without a request.
+    #[serde(default = "defaults::header_ms")]
+    pub header_ms: u64,
+    /// Milliseconds for a request's body, beyond what its size takes.
+    #[serde(default = "defaults::body_ms")]
+    pub body_ms: u64,
+    /// Slowest upload, in bytes per second.
+    #[serde(default = "defaults::bytes_per_second_min")]
+    pub bytes_per_second_min: u64,
+    /// Milliseconds a client may take none of an answer.
+    #[serde(default = "defaults::stall_ms")]
+    pub stall_ms: u64,
+    /// Bytes of uploads at once, in MiB.
+    #[serde(default = "defaults::in_flight_mib")]
+    pub in_flight_mib: u64,
+    /// Largest uploaded holdout, in MiB.
+    #[serde(default = "defaults::holdout_mib_max")]
+    pub holdout_mib_max: u64,
+}
+
+mod defaults {
+    pub(super) const fn connections_max() -> usize {
+        512
+    }
+    pub(super) const fn connections_per_address_max() -> usize {
+        256
+    }
+    pub(super) const fn header_ms() -> u64 {
+        20_000
+    }
+    pub(super) const fn body_ms() -> u64 {
+        30_000
+    }
+    pub(super) const fn bytes_per_second_min() -> u64 {
+        64 * 1_024
+    }
+    pub(super) const fn stall_ms() -> u64 {
+        30_000
+    }
+    pub(super) const fn in_flight_mib() -> u64 {
+        256
+    }
+    pub(super) const fn holdout_mib_max() -> u64 {
+        1_024
+    }
+}
+
+/// What a key means.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// As it is written in the file.
+    pub name: &'static str,
+    /// In words.
+    pub meaning: &'static str,
+    /// What it may be.
+    pub bounds: &'static str,
+    /// A value that works.
+    pub example: &'static str,
+    /// The environment variable that overrides the file.
+    pub variable: &'static str,
+}
+
+/// Every key there is.
+pub const KEYS: &[Key] = &[
+    Key {
+        name: "listen",
+        meaning: "address and port to listen on; port 0 takes a free one",
+        bounds: "an IP address and a port",
+        example: "\"127.0.0.1:7700\"",
+        variable: "FLORIN_COORDINATOR_LISTEN",
+    },
+    Key {
+        name: "data",
+        meaning: "folder for the journal and the blobs; one process at a time",
+        bounds: "a folder that can be written",
+        example: "\"market/coordinator\"",
+        variable: "FLORIN_COORDINATOR_DATA",
+    },
+    Key {
+        name: "connections_max",
+        meaning: "connections at once; keep it below the limit of open files",
+        bounds: "1 to 100000, default 512",
+        example: "512",
+        variable: "FLORIN_COORDINATOR_CONNECTIONS_MAX",
+    },
+    Key {
+        name: "connections_per_address_max",
+        meaning: "connections at once from one IP address",
+        bounds: "1 to 100000, default 256",
+        example: "256",
+        variable: "FLORIN_COORDINATOR_CONNECTIONS_PER_ADDRESS_MAX",
+    },
+    Key {
+        name: "header_ms",
+        meaning: "milliseconds a client has for a request's head, idle time before it included",
+        bounds: "100 to 60000, default 20000",
+        example: "20000",
+        variable: "FLORIN_COORDINATOR_HEADER_MS",
+    },
+    Key {
+        name: "body_ms",
+        meaning: "milliseconds a client has for a request's body, beyond what its size takes",
+        bounds: "100 to 600000, default 30000",
+        example: "30000",
+        variable: "FLORIN_COORDINATOR_BODY_MS",
+    },
+    Key {
+        name: "bytes_per_second_min",
+        meaning: "slowest upload: a body of n bytes has n / this many seconds more",
+        bounds: "1024 to 1000000000, default 65536",
+        example: "65536",
+        variable: "FLORIN_COORDINATOR_BYTES_PER_SECOND_MIN",
+    },
+    Key {
+        name: "stall_ms",
+        meaning: "milliseconds after which a client that takes none of its answer is cut off",
+        bounds: "100 to 600000, default 30000",
+        example: "30000",
+        variable: "FLORIN_COORDINATOR_STALL_MS",
+    },
+    Key {
+        name: "in_flight_mib",
+        meaning: "MiB of uploads that are received or checked at once; others wait",
+        bounds: "1 to 1048576, default 256",
+        example: "256",
+        variable: "FLORIN_COORDINATOR_IN_FLIGHT_MIB",
+    },
+    Key {
+        name: "holdout_mib_max",
+        meaning: "largest holdout a buyer may upload, in MiB",
+        bounds: "1 to 4096, default 1024",
+        example: "1024",
+        variable: "FLORIN_COORDINATOR_HOLDOUT_MIB_MAX",
+    },
+];
+
+/// Why settings cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// No TOML, an unknown key, or a value of the wrong kind.
+    #[error("settings: {0} [BAD_SETTINGS]")]
+    Unreadable(String),
+    /// Out of bounds.
+    #[error("settings: {key} = {value}: use {bounds} [BAD_SETTINGS]")]
+    OutOfBounds {
+        /// Which key.
+        key: &'static str,
+        /// Its value.
+        value: u64,
+        /// What would be right.
+        bounds: &'static str,
+    },
+}
+
+impl Config {
+    /// Settings with the defaults, for an address and a folder.
+    #[must_use]
+    pub fn new(listen: SocketAddr, data: PathBuf) -> Self {
+        Self {
+            listen,
+            data,
+            connections_max: defaults::connections_max(),
+            connections_per_address_max: defaults::connections_per_address_max(),
+            header_ms: defaults::header_ms(),
+            body_ms: defaults::body_ms(),
+            bytes_per_second_min: defaults::bytes_per_second_min(),
+            stall_ms: defaults::stall_ms(),
+            in_flight_mib: defaults::in_flight_mib(),
+            holdout_mib_max: defaults::holdout_mib_max(),
+        }
+    }
+
+    /// Reads settings from a TOML text, each key overridden by its variable where `variable` knows it.
+    ///
+    /// # Errors
+    /// [`ConfigError`], with the key.
+    pub fn read(
+        text: &str,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, ConfigError> {
+        let unreadable = |error: toml::de::Error| ConfigError::Unreadable(error.to_string());
+        let mut table: toml::Table = text.parse().map_err(unreadable)?;
+        for key in KEYS {
+            if let Some(value) = variable(key.variable) {
+                let number = value.parse::<i64>().ok().filter(|_| !key.example.starts_with('"'));
+                let value = number.map_or(toml::Value::String(value), toml::Value::Integer);
+                table.insert(key.name.to_owned(), value);
+            }
+        }
+        let config: Self = table.try_into().map_err(unreadable)?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Whether every setting is within its bounds.
+    ///
+    /// # Errors
+    /// The first that is not.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let wide = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
+        let all = [
+            ("connections_max", wide(self.connections_max), 1, 100_000),
+            (
+                "connections_per_address_max",
+                wide(self.connections_per_address_max),
+                1,
+                100_000,
+            ),
+            ("header_ms", self.header_ms, 100, 60_000),
+            ("body_ms", self.body_ms, 100, 600_000),
+            ("bytes_per_second_min", self.bytes_per_second_min, 1_024, 1_000_000_000),
+            ("stall_ms", self.stall_ms, 100, 600_000),
+            ("in_flight_mib", self.in_flight_mib, 1, 1_048_576),
+            ("holdout_mib_max", self.holdout_mib_max, 1, 4_096),
+        ];
+        for (key, value, least, most) in all {
+            if !(least..=most).contains(&value) {
+                let known = KEYS.iter().find(|known| known.name == key);
+                let bounds = known.map_or("", |known| known.bounds);
+                return Err(ConfigError::OutOfBounds { key, value, bounds });
+            }
+        }
+        Ok(())
+    }
+
+    /// How long a body of `bytes` may take.
+    #[must_use]
+    pub fn body_time(&self, bytes: u64) -> Duration {
+        let by_size = bytes.saturating_mul(1_000).checked_div(self.bytes_per_second_min);
+        Duration::from_millis(self.body_ms.saturating_add(by_size.unwrap_or_default()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALLEST: &str = "listen = \"127.0.0.1:0\"\ndata = \"folder\"\n";
+
+    fn none(_: &str) -> Option<String> {
+        None
+    }
+
+    #[test]
+    fn every_key_is_documented_with_an_example_that_works() {
+        let text: String =
+            KEYS.iter().map(|key| format!("{} = {}\n", key.name, key.example)).collect();
+        Config::read(&text, none).unwrap();
+        for key in KEYS {
+            let without: String =
+                text.lines().filter(|line| !line.starts_with(key.name)).collect::<Vec<_>>().join("\n");
+            let needed = key.name == "listen" || key.name == "data";
+            assert_eq!(Config::read(&without, none).is_err(), needed, "{}", key.name);
+        }
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_file() {
+        let config = Config::read(SMALLEST, none).unwrap();
+        assert_eq!(config, Config::new("127.0.0.1:0".parse().unwrap(), "folder".into()));
+    }
+
+    #[test]
+    fn an_unknown_key_is_named() {
+        let error = Config::read(&format!("{SMALLEST}lisen = 1"), none).unwrap_err();
+        assert!(error.to_string().contains("lisen"), "{error}");
+    }
+
+    #[test]
+    fn a_value_out_of_bounds_is_refused_with_what_would_be_right() {
+        let error = Config::read(&format!("{SMALLEST}header_ms = 5"), none).unwrap_err();
+        assert!(error.to_string().contains("header_ms = 5: use 100 to 60000"), "{error}");
+    }
+
+    #[test]
+    fn a_variable_wins_over_the_file() {
+        let variable = |name: &str| match name {
+            "FLORIN_COORDINATOR_HEADER_MS" => Some("5000".to_owned()),
+            "FLORIN_COORDINATOR_DATA" => Some("7".to_owned()),
+            _ => None,
+        };
+        let config = Config::read(SMALLEST, variable).unwrap();
+        assert_eq!((config.header_ms, config.data), (5_000, PathBuf::from("7")));
+    }
+}

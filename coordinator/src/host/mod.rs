@@ -1,0 +1,260 @@
+//! The engine's host: one thread owns engine and journal and takes commands from a bounded queue.
+//!
+//! It drains what is queued, applies it, makes the batch durable with one fsync, and only then answers and lets effects
+//! out. So whatever anybody was told survives a crash. Valuation and the ledger have a thread each; they report back
+//! through the same queue.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use florin_ledger::Ledger;
+use florin_protocol::{
+    Address, Canonical, Code, Digest, Market, NodeSigner, Rejection, Round, Signer, TaskId, Tick,
+    WorkResult,
+};
+use tokio::sync::{mpsc, oneshot, watch};
+
+mod actor;
+mod clock;
+mod delayed;
+mod settler;
+mod valuer;
+
+pub use clock::{Clock, ManualClock, SystemClock};
+pub use settler::settlement;
+pub use valuer::{TRIES_MAX, Valuer, ValuerError, WorkValuer};
+
+use crate::engine::{Engine, Event, Verdict};
+use crate::store::{Blobs, Disk, Folder, Journal, OpenError};
+
+/// Commands that may wait for the engine.
+pub const QUEUE_MAX: usize = 1_024;
+
+/// What a coordinator is made of, besides its folder and settings. The composer chooses.
+pub struct Parts {
+    /// Who owns what.
+    pub ledger: Arc<dyn Ledger>,
+    /// The coordinator's account: posts settlements and closes tasks.
+    pub wallet: Arc<dyn Signer>,
+    /// Signs offers, receipts, orders and reports.
+    pub node: NodeSigner,
+    /// Computes the work of rounds.
+    pub valuer: Box<dyn Valuer>,
+    /// Judges deadlines.
+    pub clock: Arc<dyn Clock>,
+    /// Answers the ledger's own questions over HTTP, where this process keeps the ledger; `None` elsewhere.
+    pub door: Option<LedgerDoor>,
+}
+
+/// Takes a request of the ledger's remote interface and returns its answer, both as JSON.
+pub type LedgerDoor = Arc<dyn Fn(&[u8]) -> Result<Vec<u8>, Rejection> + Send + Sync>;
+
+/// The number of changes of each task's view since the beginning.
+pub type Sequences = BTreeMap<TaskId, u64>;
+
+/// What became of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// When it was taken.
+    pub now: Tick,
+    /// Whether it changed anything.
+    pub verdict: Verdict,
+}
+
+type Answer = oneshot::Sender<Result<Written, Rejection>>;
+type Question = Box<dyn FnOnce(&Engine, Tick) + Send>;
+
+/// What the engine's thread is asked.
+enum Command {
+    Write(Box<Event>, Answer),
+    Valued { task: TaskId, round: Round, result: Box<WorkResult>, answer: Answer },
+    Read(Question),
+    Wake,
+    Stop,
+}
+
+/// A handle to the running engine; cheap to copy.
+#[derive(Clone)]
+pub struct Host {
+    mailbox: Mailbox,
+    changes: watch::Receiver<Sequences>,
+    blobs: Arc<Blobs>,
+}
+
+/// The threads behind a [`Host`].
+#[derive(Debug)]
+pub struct Running {
+    threads: Vec<JoinHandle<()>>,
+    _folder: Folder,
+}
+
+/// Why a host cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The journal.
+    #[error(transparent)]
+    Journal(#[from] OpenError),
+    /// A thread.
+    #[error("cannot start a thread: {0}")]
+    Thread(#[from] std::io::Error),
+}
+
+impl Host {
+    /// Replays the journal, then starts the engine's threads.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing runs then.
+    pub fn start(folder: Folder, parts: Parts) -> Result<(Self, Running), StartError> {
+        Self::start_on(folder, parts, |file| Box::new(file))
+    }
+
+    /// The same, with a disk of one's own under the journal.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start_on(
+        folder: Folder,
+        parts: Parts,
+        disk: impl FnOnce(std::fs::File) -> Box<dyn Disk>,
+    ) -> Result<(Self, Running), StartError> {
+        let (market, coordinator) = (parts.ledger.market(), parts.wallet.address());
+        let mut engine = Engine::new(market, coordinator);
+        let owner = owner(market, coordinator);
+        let path = folder.journal_path();
+        let journal =
+            Journal::open_on(&path, owner, &mut |record| actor::replay(&mut engine, &record), disk)?;
+        let known = engine.state().tasks.iter().map(|(id, task)| (*id, task.sequence)).collect();
+        let (send_changes, changes) = watch::channel(known);
+        let (commands, queue) = mpsc::channel(QUEUE_MAX);
+        let (send_values, values) = std::sync::mpsc::channel();
+        let (send_ledger, ledger_jobs) = std::sync::mpsc::channel();
+        let mailbox = Mailbox { commands };
+        let host = Self { mailbox: mailbox.clone(), changes, blobs: folder.blobs() };
+        let actor = actor::Actor {
+            engine,
+            journal,
+            clock: parts.clock,
+            changes: send_changes,
+            values: send_values,
+            ledger: send_ledger,
+        };
+        let Parts { ledger, wallet, valuer, .. } = parts;
+        let (blobs, to_engine) = (folder.blobs(), mailbox.clone());
+        let threads = vec![
+            thread("engine", move || actor.run(queue))?,
+            thread("valuation", move || valuer::work(values, valuer, &blobs, &to_engine))?,
+            thread("ledger", move || settler::work(ledger_jobs, &ledger, &wallet, &mailbox))?,
+        ];
+        Ok((host, Running { threads, _folder: folder }))
+    }
+
+    /// Tells the engine something; durable when this returns.
+    ///
+    /// # Errors
+    /// The engine's [`Rejection`]; [`Code::StorageFull`] or [`Code::Internal`] where the journal failed.
+    pub async fn write(&self, event: Event) -> Result<Written, Rejection> {
+        let (answer, written) = oneshot::channel();
+        let command = Command::Write(Box::new(event), answer);
+        self.mailbox.commands.send(command).await.map_err(|_| stopping())?;
+        written.await.map_err(|_| stopping())?
+    }
+
+    /// Asks the engine something, and its clock. Sees only what is durable.
+    ///
+    /// # Errors
+    /// [`Code::Internal`] when the engine has stopped.
+    pub async fn read<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Engine, Tick) -> T + Send + 'static,
+    ) -> Result<T, Rejection> {
+        let (answer, result) = oneshot::channel();
+        let question: Question = Box::new(move |engine, now| {
+            // Nobody listens any more if the connection is gone.
+            let _ = answer.send(question(engine, now));
+        });
+        self.mailbox.commands.send(Command::Read(question)).await.map_err(|_| stopping())?;
+        result.await.map_err(|_| stopping())
+    }
+
+    /// Tells when a task's view changes.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<Sequences> {
+        self.changes.clone()
+    }
+
+    /// The blobs.
+    #[must_use]
+    pub const fn blobs(&self) -> &Arc<Blobs> {
+        &self.blobs
+    }
+
+    /// Makes the engine look at its clock.
+    pub async fn wake(&self) {
+        // A stopped engine has no clock to look at.
+        let _ = self.mailbox.commands.send(Command::Wake).await;
+    }
+
+    /// Ends the engine after what is queued.
+    pub async fn stop(&self) {
+        let _ = self.mailbox.commands.send(Command::Stop).await;
+    }
+}
+
+impl Running {
+    /// Waits for the threads to end; ask for it with [`Host::stop`] first.
+    pub fn join(self) {
+        for thread in self.threads {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the coordinator panicked");
+            }
+        }
+    }
+
+    /// Whether the engine still runs.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.threads.iter().all(|thread| !thread.is_finished())
+    }
+}
+
+fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(format!("florin-{name}")).spawn(work)
+}
+
+fn owner(market: Market, coordinator: Address) -> Digest {
+    /// What a journal belongs to.
+    #[derive(borsh::BorshSerialize, borsh::BorshDeserialize)]
+    struct Owner(Market, Address);
+    impl Canonical for Owner {
+        const DOMAIN: &'static str = "florin v1 journal owner";
+    }
+    Owner(market, coordinator).digest()
+}
+
+fn stopping() -> Rejection {
+    Rejection::new(Code::Internal, "the coordinator is stopping: try again in a moment")
+}
+
+/// How worker threads reach the engine.
+#[derive(Clone)]
+struct Mailbox {
+    commands: mpsc::Sender<Command>,
+}
+
+impl Mailbox {
+    fn write(&self, event: Event) -> Result<Written, Rejection> {
+        self.ask(|answer| Command::Write(Box::new(event), answer))
+    }
+
+    fn valued(&self, task: TaskId, round: Round, result: WorkResult) -> Result<(), Rejection> {
+        let result = Box::new(result);
+        self.ask(|answer| Command::Valued { task, round, result, answer }).map(|_| ())
+    }
+
+    fn ask(&self, command: impl FnOnce(Answer) -> Command) -> Result<Written, Rejection> {
+        let (answer, written) = oneshot::channel();
+        self.commands.blocking_send(command(answer)).map_err(|_| stopping())?;
+        written.blocking_recv().map_err(|_| stopping())?
+    }
+}

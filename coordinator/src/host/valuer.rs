@@ -1,0 +1,174 @@
+//! The coordinator's own computation of a round's work: the only file that calls [`florin_work`] for it.
+
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+
+use florin_learning::Engine;
+use florin_protocol::{Digest, Rejection, Round, Signed, TaskId, TaskSpec, WorkOrder, WorkRecord};
+use florin_work::{Inputs, Outcome, WorkError};
+
+use super::Mailbox;
+use super::delayed::Delayed;
+use crate::engine::Event;
+use crate::store::{BlobError, Blobs};
+
+/// Tries of a computation that fails for no reason in its inputs, before the round is abandoned.
+pub const TRIES_MAX: u32 = 5;
+
+/// Carries out work orders.
+pub trait Valuer: Send {
+    /// Values and aggregates a round from its blobs. The model that comes out is not kept here.
+    ///
+    /// # Errors
+    /// [`ValuerError`].
+    fn carry_out(
+        &mut self,
+        order: &WorkOrder,
+        spec: &TaskSpec,
+        blobs: &Blobs,
+    ) -> Result<Outcome, ValuerError>;
+}
+
+/// Why an order could not be carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum ValuerError {
+    /// The updates combine to nothing that could be valued: true for everybody who tries.
+    #[error("the round cannot be valued: {0}")]
+    CannotBeValued(String),
+    /// Something failed here; another try may work.
+    #[error("the valuation failed: {0}")]
+    Fault(String),
+}
+
+impl From<BlobError> for ValuerError {
+    fn from(error: BlobError) -> Self {
+        Self::Fault(error.to_string())
+    }
+}
+
+/// The valuer that everybody has: [`florin_work::carry_out`] on a learning engine.
+pub struct WorkValuer {
+    engine: Box<dyn Engine>,
+}
+
+impl WorkValuer {
+    /// On this engine.
+    #[must_use]
+    pub fn new(engine: Box<dyn Engine>) -> Self {
+        Self { engine }
+    }
+}
+
+impl Valuer for WorkValuer {
+    fn carry_out(
+        &mut self,
+        order: &WorkOrder,
+        spec: &TaskSpec,
+        blobs: &Blobs,
+    ) -> Result<Outcome, ValuerError> {
+        let base = blobs.read(order.base_model)?;
+        let holdout = blobs.read(order.holdout)?;
+        let updates = order.entries.iter().map(|entry| blobs.read(entry.update));
+        let updates = updates.collect::<Result<Vec<_>, _>>()?;
+        let inputs = Inputs {
+            spec,
+            base: &base,
+            holdout: &holdout,
+            entries: &order.entries,
+            updates: &updates,
+        };
+        florin_work::carry_out(&inputs, self.engine.as_mut()).map_err(|error| match error {
+            WorkError::Valuation(_) | WorkError::Aggregation(_) | WorkError::Loss(_) => {
+                ValuerError::CannotBeValued(error.to_string())
+            }
+            _ => ValuerError::Fault(error.to_string()),
+        })
+    }
+}
+
+/// The first record that agrees with our own result, and those before it that do not. Records after it are neither.
+pub(super) fn judge(
+    ours: &florin_protocol::WorkResult,
+    records: &[(Digest, Signed<WorkRecord>)],
+) -> (Option<Digest>, Vec<Digest>) {
+    let mut wrong = Vec::new();
+    for (digest, record) in records {
+        match florin_work::agree(ours, &record.body.result) {
+            Ok(()) => return (Some(*digest), wrong),
+            Err(difference) => {
+                let provider = record.body.provider;
+                tracing::warn!(%provider, %difference, "a work record is wrong and not paid");
+                wrong.push(*digest);
+            }
+        }
+    }
+    (None, wrong)
+}
+
+/// One round to be computed.
+#[derive(Debug)]
+pub(super) struct ValueJob {
+    pub(super) task: TaskId,
+    pub(super) round: Round,
+    pub(super) spec: TaskSpec,
+    pub(super) order: WorkOrder,
+}
+
+/// The valuation thread.
+pub(super) fn work(
+    jobs: Receiver<ValueJob>,
+    mut valuer: Box<dyn Valuer>,
+    blobs: &Arc<Blobs>,
+    mailbox: &Mailbox,
+) {
+    let mut jobs = Delayed::new(jobs);
+    while let Some(job) = jobs.next() {
+        match carry_out(&job.what, job.failures, valuer.as_mut(), blobs, mailbox) {
+            Ok(()) => {}
+            Err(why) => {
+                tracing::error!(task = %job.what.task, round = %job.what.round, %why, "valuation");
+                jobs.again(job);
+            }
+        }
+    }
+}
+
+fn carry_out(
+    job: &ValueJob,
+    failures: u32,
+    valuer: &mut dyn Valuer,
+    blobs: &Blobs,
+    mailbox: &Mailbox,
+) -> Result<(), String> {
+    let (task, round) = (job.task, job.round);
+    let give_up = |why: String| {
+        tracing::error!(%task, %round, %why, "the round is abandoned");
+        told(mailbox.write(Event::ValuationFailed { task, round }).map(|_| ()))
+    };
+    match valuer.carry_out(&job.order, &job.spec, blobs) {
+        Ok(outcome) => {
+            // Durable before the report that names it.
+            blobs.put(&outcome.model).map_err(|error| error.to_string())?;
+            match mailbox.valued(task, round, outcome.result) {
+                Err(refused) if refused.code == florin_protocol::Code::WorkWrong => {
+                    give_up(refused.to_string())
+                }
+                answer => told(answer),
+            }
+        }
+        Err(ValuerError::CannotBeValued(why)) => give_up(why),
+        Err(ValuerError::Fault(why)) if failures + 1 >= TRIES_MAX => give_up(why),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// An answer the journal could not take is asked for again; one the engine does not want any more is settled.
+fn told(answer: Result<(), Rejection>) -> Result<(), String> {
+    use florin_protocol::Code::{Internal, StorageFull};
+    match answer {
+        Err(rejection) if matches!(rejection.code, StorageFull | Internal) => {
+            Err(rejection.to_string())
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,212 @@
+//! Bodies as they arrive: limited in size and time, never held whole unless they are small.
+
+use std::io::Read;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, HttpBody};
+use axum::response::Response;
+use florin_protocol::Code;
+use hyper::body::{Frame, SizeHint};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
+
+use super::error::{ApiError, ApiResult};
+use crate::store::{BlobWriter, Blobs};
+
+/// Bytes handed to the disk at once.
+const CHUNK_BYTES: usize = 256 * 1024;
+/// Chunks read ahead of a client.
+const CHUNKS_AHEAD: usize = 2;
+/// What is read of a refused body, so that its sender hears the answer instead of a reset connection.
+const DRAIN_BYTES_MAX: u64 = 8 * 1024 * 1024;
+/// How long that may take.
+const DRAIN_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// A request's body on its way in.
+pub(super) struct Incoming {
+    body: Body,
+    left: Bytes,
+    deadline: Instant,
+}
+
+impl Incoming {
+    pub(super) fn new(body: Body, time: Duration) -> Self {
+        Self { body, left: Bytes::new(), deadline: Instant::now() + time }
+    }
+
+    /// Gives the rest of the body this much time from now.
+    pub(super) fn allow(&mut self, time: Duration) {
+        self.deadline = Instant::now() + time;
+    }
+
+    /// The size it announces, if it does.
+    pub(super) fn announced(&self) -> Option<u64> {
+        self.body.size_hint().exact()
+    }
+
+    /// The next bytes; `None` at the end.
+    async fn chunk(&mut self) -> ApiResult<Option<Bytes>> {
+        if !self.left.is_empty() {
+            return Ok(Some(std::mem::take(&mut self.left)));
+        }
+        loop {
+            let body = &mut self.body;
+            let frame = std::future::poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx));
+            let Ok(frame) = timeout_at(self.deadline, frame).await else {
+                let message = "the body came too slowly: send it faster";
+                return Err(ApiError::new(Code::Truncated, message));
+            };
+            match frame {
+                None => return Ok(None),
+                Some(Err(error)) => {
+                    let message = format!("the body ended before its end: {error}");
+                    return Err(ApiError::new(Code::Truncated, message));
+                }
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data()
+                        && !data.is_empty()
+                    {
+                        return Ok(Some(data));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Exactly `n` bytes.
+    pub(super) async fn exact(&mut self, n: usize) -> ApiResult<Vec<u8>> {
+        let mut bytes = Vec::with_capacity(n);
+        while bytes.len() < n {
+            let Some(mut chunk) = self.chunk().await? else {
+                let message = format!("the body has {} bytes where {n} were due", bytes.len());
+                return Err(ApiError::new(Code::Truncated, message));
+            };
+            let take = chunk.len().min(n - bytes.len());
+            bytes.extend_from_slice(&chunk.split_to(take));
+            self.left = chunk;
+        }
+        Ok(bytes)
+    }
+
+    /// Everything, if it is no more than `limit` bytes.
+    pub(super) async fn whole(&mut self, limit: usize) -> ApiResult<Vec<u8>> {
+        self.check_announced(limit as u64)?;
+        let mut bytes = Vec::new();
+        while let Some(chunk) = self.chunk().await? {
+            if bytes.len() + chunk.len() > limit {
+                return Err(too_large(limit as u64));
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        Ok(bytes)
+    }
+
+    pub(super) fn check_announced(&self, limit: u64) -> ApiResult<()> {
+        match self.announced() {
+            Some(bytes) if bytes > limit => Err(too_large(limit)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes the rest to disk, hashing it; no more than `limit` bytes.
+    pub(super) async fn to_disk(&mut self, blobs: &Blobs, limit: u64) -> ApiResult<BlobWriter> {
+        let mut writer = blobs.writer()?;
+        let mut gathered = Vec::new();
+        let mut total = 0u64;
+        loop {
+            let chunk = self.chunk().await?;
+            let end = chunk.is_none();
+            let chunk = chunk.unwrap_or_default();
+            total = total.saturating_add(chunk.len() as u64);
+            if total > limit {
+                return Err(too_large(limit));
+            }
+            gathered.extend_from_slice(&chunk);
+            if end || gathered.len() >= CHUNK_BYTES {
+                let bytes = std::mem::take(&mut gathered);
+                writer = blocking(move || writer.write(&bytes).map(|()| writer)).await??;
+            }
+            if end {
+                return Ok(writer);
+            }
+        }
+    }
+
+    /// Reads and forgets what is left, within limits.
+    pub(super) async fn drain(&mut self) {
+        self.allow(DRAIN_TIME_MAX);
+        let mut read = 0u64;
+        while read < DRAIN_BYTES_MAX {
+            match self.chunk().await {
+                Ok(Some(chunk)) => read = read.saturating_add(chunk.len() as u64),
+                Ok(None) | Err(_) => return,
+            }
+        }
+    }
+}
+
+fn too_large(limit: u64) -> ApiError {
+    ApiError::new(Code::TooLarge, format!("the body is larger than its limit of {limit} bytes"))
+}
+
+/// Runs what waits for disk or processor where it holds up nobody else.
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> ApiResult<T> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|error| ApiError::fault("a computation was lost", &error))
+}
+
+/// A file as an answer: read ahead a little, never held whole.
+pub(super) fn send_file(file: std::fs::File, length: u64) -> Response {
+    let (send, receive) = mpsc::channel(CHUNKS_AHEAD);
+    tokio::spawn(async move {
+        let mut file = file;
+        loop {
+            let read = tokio::task::spawn_blocking(move || {
+                let mut chunk = Vec::with_capacity(CHUNK_BYTES);
+                let n = (&mut file).take(CHUNK_BYTES as u64).read_to_end(&mut chunk);
+                (file, n.map(|_| Bytes::from(chunk)))
+            });
+            let Ok((back, chunk)) = read.await else {
+                return;
+            };
+            file = back;
+            let end = !matches!(&chunk, Ok(bytes) if !bytes.is_empty());
+            if matches!(&chunk, Ok(bytes) if bytes.is_empty()) || send.send(chunk).await.is_err() || end
+            {
+                return;
+            }
+        }
+    });
+    Response::new(Body::new(FileBody { receive, left: length }))
+}
+
+struct FileBody {
+    receive: mpsc::Receiver<std::io::Result<Bytes>>,
+    left: u64,
+}
+
+impl HttpBody for FileBody {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+        let chunk = ready!(self.receive.poll_recv(cx));
+        Poll::Ready(chunk.map(|chunk| {
+            let bytes = chunk?;
+            self.left = self.left.saturating_sub(bytes.len() as u64);
+            Ok(Frame::data(bytes))
+        }))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left)
+    }
+}

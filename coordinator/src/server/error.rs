@@ -1,0 +1,115 @@
+//! Answers that are not what was asked for. The only file with status codes.
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use florin_ledger::LedgerError;
+use florin_protocol::{Code, Rejection, VerifyError};
+
+use crate::store::BlobError;
+
+/// A rejection on its way out: status, code and sentence.
+#[derive(Debug)]
+pub struct ApiError(pub Rejection);
+
+/// What a handler returns.
+pub(super) type ApiResult<T> = Result<T, ApiError>;
+
+impl ApiError {
+    pub(super) fn new(code: Code, message: impl Into<String>) -> Self {
+        Self(Rejection::new(code, message))
+    }
+
+    /// Our own fault: logged with its cause, told without it.
+    pub(super) fn fault(what: &'static str, cause: &dyn std::fmt::Display) -> Self {
+        tracing::error!(%cause, "{what}");
+        Self::new(Code::Internal, format!("{what}: this is our fault; try again later"))
+    }
+}
+
+impl From<Rejection> for ApiError {
+    fn from(rejection: Rejection) -> Self {
+        Self(rejection)
+    }
+}
+
+impl From<VerifyError> for ApiError {
+    fn from(error: VerifyError) -> Self {
+        let code = match error {
+            VerifyError::WeakKey => Code::WeakKey,
+            VerifyError::Expired(_) => Code::DeadlinePassed,
+            VerifyError::WrongMarket => Code::WrongMarket,
+            VerifyError::BadKey
+            | VerifyError::BadSignature
+            | VerifyError::WrongWallet { .. } => Code::BadSignature,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<LedgerError> for ApiError {
+    fn from(error: LedgerError) -> Self {
+        match error {
+            LedgerError::Refused(refusal) => {
+                Self::new(Code::LedgerRefused, format!("{refusal} [{}]", refusal.code()))
+            }
+            other => Self::fault("the ledger failed", &other),
+        }
+    }
+}
+
+impl From<BlobError> for ApiError {
+    fn from(error: BlobError) -> Self {
+        match error {
+            BlobError::Missing(digest) => {
+                Self::new(Code::NotFound, format!("blob {digest} is not here"))
+            }
+            BlobError::Full => Self::new(Code::StorageFull, error.to_string()),
+            BlobError::WrongDigest { .. } | BlobError::Failed(_) => {
+                Self::fault("a blob cannot be read or kept", &error)
+            }
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        (status(self.0.code), Json(self.0)).into_response()
+    }
+}
+
+const fn status(code: Code) -> StatusCode {
+    match code {
+        Code::Malformed | Code::Truncated => StatusCode::BAD_REQUEST,
+        Code::BadSignature | Code::WeakKey => StatusCode::UNAUTHORIZED,
+        Code::NotFunded => StatusCode::PAYMENT_REQUIRED,
+        Code::NotRegistered
+        | Code::NotEnrolled
+        | Code::NotSelected
+        | Code::BondTooSmall
+        | Code::StakeTooSmall
+        | Code::NotYetPublic => StatusCode::FORBIDDEN,
+        Code::UnknownTask | Code::NotFound => StatusCode::NOT_FOUND,
+        Code::WrongMarket
+        | Code::WrongTask
+        | Code::WrongRound
+        | Code::WrongBaseModel
+        | Code::Conflicting
+        | Code::CommitMismatch
+        | Code::NotCommitted
+        | Code::DeadlinePassed
+        | Code::LedgerRefused => StatusCode::CONFLICT,
+        Code::TaskClosed | Code::WorkGone => StatusCode::GONE,
+        Code::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        Code::BadTask
+        | Code::BadRows
+        | Code::UpdateNotFinite
+        | Code::UpdateWrongSchema
+        | Code::UpdateNormTooLarge
+        | Code::WorkWrong => StatusCode::UNPROCESSABLE_ENTITY,
+        Code::TooEarly => StatusCode::TOO_EARLY,
+        Code::LimitReached => StatusCode::TOO_MANY_REQUESTS,
+        Code::StorageFull => StatusCode::INSUFFICIENT_STORAGE,
+        Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}

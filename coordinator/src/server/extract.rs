@@ -1,0 +1,150 @@
+//! From bytes to messages: the only place where a [`Verified`] is made.
+
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::request::Parts;
+use florin_protocol::{
+    Address, BlobRequest, Canonical, Code, Commit, Enrol, Market, Role, Signed, TaskId,
+    UpdateHeader, WorkQuery, WorkRecord,
+};
+use serde::de::DeserializeOwned;
+
+use super::App;
+use super::body::Incoming;
+use super::error::{ApiError, ApiResult};
+
+/// Largest JSON body of a small message, in bytes.
+pub(super) const SMALL_BYTES_MAX: usize = 64 * 1024;
+/// Largest JSON body of a work record or ledger request, in bytes.
+pub(super) const LARGE_BYTES_MAX: usize = 1024 * 1024;
+
+/// A JSON body of at most `MAX` bytes.
+pub(super) struct Said<T, const MAX: usize>(pub(super) T);
+
+impl<T: DeserializeOwned, const MAX: usize> FromRequest<App> for Said<T, MAX> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, app: &App) -> ApiResult<Self> {
+        read_json(app, request, MAX).await.map(Self)
+    }
+}
+
+async fn read_json<T: DeserializeOwned>(app: &App, request: Request, max: usize) -> ApiResult<T> {
+    let bytes = read_whole(app, request, max).await?;
+    serde_json::from_slice(&bytes).map_err(|error| {
+        ApiError::new(Code::Malformed, format!("the body is not what this route takes: {error}"))
+    })
+}
+
+/// A small body, whole. A refused one is read to its end, so that its sender hears why.
+pub(super) async fn read_whole(app: &App, request: Request, max: usize) -> ApiResult<Vec<u8>> {
+    let mut incoming = Incoming::new(request.into_body(), app.config().body_time(max as u64));
+    match incoming.whole(max).await {
+        Ok(bytes) => Ok(bytes),
+        Err(error) => {
+            incoming.drain().await;
+            Err(error)
+        }
+    }
+}
+
+/// A message that names its sender, whose registered node key must have signed it.
+pub(super) trait Spoken: Canonical + Send + Sync + 'static {
+    const ROLE: Role;
+    const BYTES_MAX: usize = SMALL_BYTES_MAX;
+    fn sender(&self) -> Address;
+    fn market(&self) -> Market;
+}
+
+macro_rules! spoken {
+    ($name:ty, $role:ident, $said:ident => $sender:expr, $market:expr $(, $max:expr)?) => {
+        impl Spoken for $name {
+            const ROLE: Role = Role::$role;
+            $(const BYTES_MAX: usize = $max;)?
+            fn sender(&self) -> Address {
+                let $said = self;
+                $sender
+            }
+            fn market(&self) -> Market {
+                let $said = self;
+                $market
+            }
+        }
+    };
+}
+spoken!(Enrol, Participant, said => said.sender, said.market);
+spoken!(Commit, Participant, said => said.sender, said.scope.market);
+spoken!(UpdateHeader, Participant, said => said.sender, said.scope.market);
+spoken!(WorkQuery, Provider, said => said.provider, said.market);
+spoken!(BlobRequest, Provider, said => said.sender, said.market);
+spoken!(WorkRecord, Provider, said => said.provider, said.market, LARGE_BYTES_MAX);
+
+/// A message whose market is ours and whose signature is its sender's.
+pub(super) struct Verified<T>(Signed<T>);
+
+impl<T> Verified<T> {
+    pub(super) fn body(&self) -> &T {
+        &self.0.body
+    }
+    pub(super) fn into_signed(self) -> Signed<T> {
+        self.0
+    }
+}
+
+/// Checks market, registration and signature.
+pub(super) async fn verify<T: Spoken>(app: &App, signed: Signed<T>) -> ApiResult<Verified<T>> {
+    if signed.body.market() != app.market() {
+        let message = "said for another market or chain; ask /v1/market for this one";
+        return Err(ApiError::new(Code::WrongMarket, message));
+    }
+    let (sender, role) = (signed.body.sender(), T::ROLE);
+    let key = app.host().read(move |engine, _| {
+        engine.registration(sender, Some(role)).map(|registration| registration.node_key)
+    });
+    signed.verify(key.await??)?;
+    Ok(Verified(signed))
+}
+
+impl<T: Spoken + DeserializeOwned> FromRequest<App> for Verified<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, app: &App) -> ApiResult<Self> {
+        verify(app, read_json(app, request, T::BYTES_MAX).await?).await
+    }
+}
+
+/// The parts of a path, in their own types.
+pub(super) struct At<T>(pub(super) T);
+
+impl<T: DeserializeOwned + Send> FromRequestParts<App> for At<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> ApiResult<Self> {
+        match Path::<T>::from_request_parts(parts, app).await {
+            Ok(Path(at)) => Ok(Self(at)),
+            Err(error) => Err(ApiError::new(Code::Malformed, error.body_text())),
+        }
+    }
+}
+
+/// The part of an address after the question mark.
+pub(super) struct Asked<T>(pub(super) T);
+
+impl<T: DeserializeOwned + Send> FromRequestParts<App> for Asked<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> ApiResult<Self> {
+        match Query::<T>::from_request_parts(parts, app).await {
+            Ok(Query(asked)) => Ok(Self(asked)),
+            Err(error) => Err(ApiError::new(Code::Malformed, error.body_text())),
+        }
+    }
+}
+
+/// A message must be about the task it was sent to.
+pub(super) fn check_task(said: TaskId, path: TaskId) -> ApiResult<()> {
+    if said == path {
+        return Ok(());
+    }
+    let message = format!("said for task {said}, but sent to task {path}");
+    Err(ApiError::new(Code::WrongTask, message))
+}

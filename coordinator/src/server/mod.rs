@@ -1,0 +1,211 @@
+//! The HTTP interface. Domain rules live in the engine; here are routes, limits and signatures.
+//!
+//! [`router`] works without sockets; [`listen`] puts it on a listener with a connection loop of our own, because a
+//! server without header deadlines can be held by a few thousand idle connections.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::Router;
+use axum::routing::{get, post};
+use florin_ledger::{Ledger, LedgerError};
+use florin_protocol::{Address, Amount, Code, Market, NodeSigner, TaskId, TaskView};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+mod body;
+mod error;
+mod extract;
+pub mod listen;
+mod market;
+mod tasks;
+mod upload;
+mod work;
+
+pub use error::ApiError;
+use error::ApiResult;
+
+use crate::config::Config;
+use crate::host::{Host, LedgerDoor};
+
+/// Uploads of one sender at once.
+const UPLOADS_PER_SENDER_MAX: u32 = 4;
+/// What in-flight bytes are counted in.
+const ROOM_UNIT_BYTES: u64 = 1_024;
+
+/// Everything a handler needs; cheap to copy.
+#[derive(Clone)]
+pub struct App {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    host: Host,
+    ledger: Arc<dyn Ledger>,
+    node: NodeSigner,
+    coordinator: Address,
+    market: Market,
+    config: Config,
+    door: Option<LedgerDoor>,
+    room: Arc<Semaphore>,
+    room_units: u32,
+    uploads: Mutex<BTreeMap<Address, u32>>,
+}
+
+impl App {
+    /// The interface of a running host.
+    #[must_use]
+    pub fn new(
+        host: Host,
+        config: Config,
+        ledger: Arc<dyn Ledger>,
+        node: NodeSigner,
+        coordinator: Address,
+        door: Option<LedgerDoor>,
+    ) -> Self {
+        let units = config.in_flight_mib.saturating_mul(1024 * 1024 / ROOM_UNIT_BYTES);
+        let room_units = u32::try_from(units).unwrap_or(u32::MAX >> 3);
+        let room = Arc::new(Semaphore::new(usize::try_from(room_units).unwrap_or(usize::MAX >> 3)));
+        let market = ledger.market();
+        let uploads = Mutex::new(BTreeMap::new());
+        Self {
+            inner: Arc::new(Inner {
+                host,
+                ledger,
+                node,
+                coordinator,
+                market,
+                config,
+                door,
+                room,
+                room_units,
+                uploads,
+            }),
+        }
+    }
+
+    fn host(&self) -> &Host {
+        &self.inner.host
+    }
+
+    fn config(&self) -> &Config {
+        &self.inner.config
+    }
+
+    fn market(&self) -> Market {
+        self.inner.market
+    }
+
+    fn coordinator(&self) -> Address {
+        self.inner.coordinator
+    }
+
+    fn node(&self) -> &NodeSigner {
+        &self.inner.node
+    }
+
+    fn door(&self) -> Option<LedgerDoor> {
+        self.inner.door.clone()
+    }
+
+    /// Asks the ledger where it holds up nobody else.
+    async fn ledger<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&dyn Ledger) -> Result<T, LedgerError> + Send + 'static,
+    ) -> ApiResult<T> {
+        let ledger = Arc::clone(&self.inner.ledger);
+        Ok(body::blocking(move || ask(ledger.as_ref())).await??)
+    }
+
+    /// What a participant has at risk; nothing if it has asked for it back.
+    async fn bond(&self, task: TaskId, account: Address) -> ApiResult<Amount> {
+        let bond = self.ledger(move |ledger| ledger.bond_of(task, account)).await?;
+        Ok(if bond.release.is_some() { Amount::ZERO } else { bond.amount })
+    }
+
+    async fn view(&self, id: TaskId) -> ApiResult<TaskView> {
+        let app = self.clone();
+        let view = self.host().read(move |engine, now| {
+            engine.view(id, now, |offer| app.node().sign(offer.clone()))
+        });
+        Ok(view.await??)
+    }
+
+    /// Waits for room for so many bytes in flight.
+    async fn room_for(&self, bytes: u64) -> ApiResult<OwnedSemaphorePermit> {
+        let units = u32::try_from(bytes.div_ceil(ROOM_UNIT_BYTES)).unwrap_or(u32::MAX);
+        let units = units.min(self.inner.room_units);
+        let room = Arc::clone(&self.inner.room).acquire_many_owned(units);
+        match timeout(self.config().body_time(0), room).await {
+            Ok(Ok(permit)) => Ok(permit),
+            Ok(Err(_)) | Err(_) => {
+                let message = "too many bytes are being uploaded: try again in a moment";
+                Err(ApiError::new(Code::LimitReached, message))
+            }
+        }
+    }
+
+    /// One of a sender's few places for uploads, given back when dropped.
+    fn upload_slot(&self, sender: Address) -> ApiResult<UploadSlot> {
+        let mut uploads = self.inner.uploads.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = uploads.entry(sender).or_insert(0);
+        if *now >= UPLOADS_PER_SENDER_MAX {
+            let message = format!("at most {UPLOADS_PER_SENDER_MAX} uploads of one sender at once");
+            return Err(ApiError::new(Code::LimitReached, message));
+        }
+        *now += 1;
+        Ok(UploadSlot { app: self.clone(), sender })
+    }
+}
+
+struct UploadSlot {
+    app: App,
+    sender: Address,
+}
+
+impl Drop for UploadSlot {
+    fn drop(&mut self) {
+        let mut uploads = self.app.inner.uploads.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(now) = uploads.get_mut(&self.sender) {
+            *now = now.saturating_sub(1);
+            if *now == 0 {
+                uploads.remove(&self.sender);
+            }
+        }
+    }
+}
+
+/// The routes, which `docs/protocol.md` describes.
+pub fn router(app: App) -> Router {
+    let v1 = Router::new()
+        .route("/health", get(market::health))
+        .route("/market", get(market::info))
+        .route("/registrations", post(market::register))
+        .route("/registrations/{address}", get(market::registration))
+        .route("/ledger", post(market::ledger))
+        .route("/tasks", post(tasks::publish).get(tasks::list))
+        .route("/tasks/{id}", get(tasks::show))
+        .route("/tasks/{id}/enrol", post(tasks::enrol))
+        .route("/tasks/{id}/commits", post(tasks::commit))
+        .route("/tasks/{id}/updates", post(upload::take_update))
+        .route("/tasks/{id}/rounds/{round}/report", get(tasks::report))
+        .route("/tasks/{id}/rounds/{round}/offer", get(tasks::offer))
+        .route("/tasks/{id}/rounds/{round}/headers", get(tasks::headers))
+        .route("/tasks/{id}/rounds/{round}/records", get(tasks::records))
+        .route("/tasks/{id}/proof/{address}", get(tasks::proof))
+        .route("/tasks/{id}/close", post(tasks::close))
+        .route("/blobs/{digest}", get(upload::give_blob).put(upload::take_blob))
+        .route("/work/next", post(work::next))
+        .route("/work/blob", post(work::blob))
+        .route("/work", post(work::record));
+    Router::new()
+        .nest("/v1", v1)
+        .fallback(unknown)
+        .method_not_allowed_fallback(unknown)
+        .with_state(app)
+}
+
+async fn unknown() -> ApiError {
+    let message = "there is no such route, or not with this method: see docs/protocol.md";
+    ApiError::new(Code::NotFound, message)
+}

@@ -1,0 +1,168 @@
+//! Tasks: published, looked at, taken part in, closed.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use florin_ledger::Terms;
+use florin_protocol::{
+    Address, ClaimProof, CloseRequest, Code, Commit, Enrol, Offer, Report, Round, Signed, TaskId,
+    TaskSpec, TaskSummary, TaskView, UpdateHeader, WorkRecord,
+};
+use serde::Deserialize;
+use tokio::time::{Instant, timeout_at};
+
+use super::App;
+use super::error::{ApiError, ApiResult};
+use super::extract::{Asked, At, SMALL_BYTES_MAX, Said, Verified, check_task};
+use crate::config::WAIT_MS_MAX;
+use crate::engine::Event;
+use crate::engine::state::Past;
+
+pub(super) async fn publish(
+    State(app): State<App>,
+    Said(spec): Said<TaskSpec, SMALL_BYTES_MAX>,
+) -> ApiResult<Json<TaskView>> {
+    spec.check().map_err(|error| ApiError::new(Code::BadTask, error.to_string()))?;
+    let (id, terms) = (spec.id(), Terms::of(&spec));
+    let model_bytes = florin_work::model_bytes(&spec);
+    let event = Event::Published { spec: Box::new(spec), model_bytes };
+    let asked = event.clone();
+    app.host().read(move |engine, now| engine.check(&asked, now)).await??;
+    let open = app.ledger(move |ledger| ledger.task(id)).await?;
+    check_escrow(open.as_ref(), &terms)?;
+    app.host().write(event).await?;
+    app.view(id).await.map(Json)
+}
+
+fn check_escrow(open: Option<&florin_ledger::TaskState>, terms: &Terms) -> ApiResult<()> {
+    match open {
+        None => {
+            let message = "no escrow is open for this task: open it on the ledger, then publish";
+            Err(ApiError::new(Code::NotFunded, message))
+        }
+        Some(open) if open.closed => {
+            Err(ApiError::new(Code::TaskClosed, "the ledger has closed this task"))
+        }
+        Some(open) if open.terms != *terms => {
+            let message = "the ledger has other terms for this task than its description";
+            Err(ApiError::new(Code::NotFunded, message))
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+pub(super) async fn list(State(app): State<App>) -> ApiResult<Json<Vec<TaskSummary>>> {
+    Ok(Json(app.host().read(|engine, _| engine.summaries()).await?))
+}
+
+/// For which change of a view to wait, and how long.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Wait {
+    after: Option<u64>,
+    #[serde(default)]
+    wait_ms: u64,
+}
+
+pub(super) async fn show(
+    State(app): State<App>,
+    At(id): At<TaskId>,
+    Asked(Wait { after, wait_ms }): Asked<Wait>,
+) -> ApiResult<Json<TaskView>> {
+    let until = Instant::now() + Duration::from_millis(wait_ms.min(WAIT_MS_MAX));
+    let mut changes = app.host().changes();
+    let view = app.view(id).await?;
+    let Some(after) = after.filter(|after| view.sequence <= *after) else {
+        return Ok(Json(view));
+    };
+    let later = changes.wait_for(|known| known.get(&id).is_some_and(|now| *now > after));
+    match timeout_at(until, later).await {
+        Ok(Ok(_)) => {}
+        Ok(Err(_)) | Err(_) => return Ok(Json(view)),
+    }
+    app.view(id).await.map(Json)
+}
+
+pub(super) async fn enrol(
+    State(app): State<App>,
+    At(id): At<TaskId>,
+    said: Verified<Enrol>,
+) -> ApiResult<StatusCode> {
+    check_task(said.body().task, id)?;
+    let bond = app.bond(id, said.body().sender).await?;
+    app.host().write(Event::Enrolled { enrol: said.into_signed(), bond }).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+pub(super) async fn commit(
+    State(app): State<App>,
+    At(id): At<TaskId>,
+    said: Verified<Commit>,
+) -> ApiResult<StatusCode> {
+    check_task(said.body().scope.task, id)?;
+    let bond = app.bond(id, said.body().sender).await?;
+    app.host().write(Event::Committed { commit: said.into_signed(), bond }).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// A round that has its report.
+async fn past<T: Send + 'static>(
+    app: &App,
+    (id, round): (TaskId, Round),
+    take: impl FnOnce(&Past) -> T + Send + 'static,
+) -> ApiResult<T> {
+    Ok(app.host().read(move |engine, _| engine.past(id, round).map(take)).await??)
+}
+
+pub(super) async fn report(
+    State(app): State<App>,
+    At(at): At<(TaskId, Round)>,
+) -> ApiResult<Json<Signed<Report>>> {
+    let report = past(&app, at, |past| past.report.clone()).await?;
+    Ok(Json(app.node().sign(report)))
+}
+
+pub(super) async fn offer(
+    State(app): State<App>,
+    At((id, round)): At<(TaskId, Round)>,
+) -> ApiResult<Json<Signed<Offer>>> {
+    let offer = app.host().read(move |engine, _| engine.offer(id, round).cloned()).await??;
+    Ok(Json(app.node().sign(offer)))
+}
+
+pub(super) async fn headers(
+    State(app): State<App>,
+    At(at): At<(TaskId, Round)>,
+) -> ApiResult<Json<Vec<Signed<UpdateHeader>>>> {
+    let all = |past: &Past| past.updates.iter().map(|update| update.header.clone()).collect();
+    past(&app, at, all).await.map(Json)
+}
+
+pub(super) async fn records(
+    State(app): State<App>,
+    At(at): At<(TaskId, Round)>,
+) -> ApiResult<Json<Vec<Signed<WorkRecord>>>> {
+    let all = |past: &Past| past.records.iter().map(|(_, record)| record.clone()).collect();
+    past(&app, at, all).await.map(Json)
+}
+
+pub(super) async fn proof(
+    State(app): State<App>,
+    At((id, account)): At<(TaskId, Address)>,
+) -> ApiResult<Json<ClaimProof>> {
+    Ok(Json(app.host().read(move |engine, _| engine.proof(id, account)).await??))
+}
+
+pub(super) async fn close(
+    State(app): State<App>,
+    At(id): At<TaskId>,
+    Said(wish): Said<CloseRequest, SMALL_BYTES_MAX>,
+) -> ApiResult<StatusCode> {
+    check_task(wish.task, id)?;
+    let buyer = app.host().read(move |engine, _| engine.buyer(id)).await??;
+    wish.verify(app.market(), buyer)?;
+    app.host().write(Event::CloseRequested { task: id }).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

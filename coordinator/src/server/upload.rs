@@ -1,0 +1,241 @@
+//! Uploads, streamed to disk and hashed as they arrive, and blobs on their way out.
+
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use florin_protocol::limits::HEADER_BYTES_MAX;
+use florin_protocol::{
+    Canonical, Code, Digest, Receipt, Rejection, Signed, TaskId, TaskSpec, UpdateHeader,
+};
+
+use super::App;
+use super::body::{Incoming, blocking, send_file};
+use super::error::{ApiError, ApiResult};
+use super::extract::{At, check_task, verify};
+use crate::engine::{Event, Verdict, Visibility};
+use crate::store::BlobWriter;
+
+/// An update: length of the signed header, the header, then the delta's bytes.
+pub(super) async fn take_update(
+    State(app): State<App>,
+    At(task): At<TaskId>,
+    request: Request,
+) -> ApiResult<Json<Signed<Receipt>>> {
+    let time = app.config().body_time(HEADER_BYTES_MAX as u64);
+    let mut incoming = Incoming::new(request.into_body(), time);
+    let taken = receive_update(&app, task, &mut incoming).await;
+    // Whatever is left is read, so that the sender hears the answer instead of a reset connection.
+    incoming.drain().await;
+    taken.map(Json)
+}
+
+async fn receive_update(
+    app: &App,
+    task: TaskId,
+    incoming: &mut Incoming,
+) -> ApiResult<Signed<Receipt>> {
+    let signed = verify(app, read_header(incoming).await?).await?.into_signed();
+    check_task(signed.body.scope.task, task)?;
+    let event = Event::Revealed(signed.clone());
+    let asked = event.clone();
+    let known = app.host().read(move |engine, now| {
+        let spec = engine.state().tasks.get(&task).map(|task| task.spec.clone());
+        engine.check(&asked, now).map(|verdict| (verdict, spec))
+    });
+    let (verdict, spec) = known.await??;
+    if verdict == Verdict::New
+        && let Some(spec) = spec
+    {
+        let header = &signed.body;
+        if let Err(error) = store_update(app, &spec, header, incoming).await {
+            note_refusal(app, header, &error.0).await;
+            return Err(error);
+        }
+        app.host().write(event).await?;
+    }
+    receipt(app, &signed.body).await
+}
+
+async fn read_header(incoming: &mut Incoming) -> ApiResult<Signed<UpdateHeader>> {
+    let length = incoming.exact(4).await?;
+    let length = <[u8; 4]>::try_from(length.as_slice()).map(u32::from_le_bytes);
+    let length = usize::try_from(length.unwrap_or(u32::MAX)).unwrap_or(usize::MAX);
+    if length > HEADER_BYTES_MAX {
+        let message = format!("a header of {length} bytes: at most {HEADER_BYTES_MAX}");
+        return Err(ApiError::new(Code::TooLarge, message));
+    }
+    let bytes = incoming.exact(length).await?;
+    Signed::from_bytes(&bytes).map_err(|error| ApiError::new(Code::Malformed, error.to_string()))
+}
+
+/// Takes the bytes, checks all that can be known about them, and keeps them.
+async fn store_update(
+    app: &App,
+    spec: &TaskSpec,
+    header: &UpdateHeader,
+    incoming: &mut Incoming,
+) -> ApiResult<()> {
+    let _slot = app.upload_slot(header.sender)?;
+    let _room = app.room_for(header.bytes).await?;
+    incoming.allow(app.config().body_time(header.bytes));
+    let mut writer = incoming.to_disk(app.host().blobs(), header.bytes).await?;
+    if writer.bytes() < header.bytes {
+        let message = format!("{} of {} bytes came", writer.bytes(), header.bytes);
+        return Err(ApiError::new(Code::Truncated, message));
+    }
+    if writer.digest() != header.update {
+        let message = format!("the bytes hash to {}, not to the header's digest", writer.digest());
+        return Err(ApiError::new(Code::CommitMismatch, message));
+    }
+    let (spec, blobs) = (spec.clone(), app.host().blobs().clone());
+    blocking(move || {
+        florin_work::check_update(&spec, &writer.read_back()?)?;
+        blobs.keep(writer)?;
+        Ok(())
+    })
+    .await?
+}
+
+/// What was wrong with somebody's bytes goes into the round's report.
+async fn note_refusal(app: &App, header: &UpdateHeader, why: &Rejection) {
+    let theirs = matches!(
+        why.code,
+        Code::TooLarge
+            | Code::Truncated
+            | Code::CommitMismatch
+            | Code::UpdateNotFinite
+            | Code::UpdateWrongSchema
+            | Code::UpdateNormTooLarge
+    );
+    if !theirs {
+        return;
+    }
+    let event = Event::Refused {
+        task: header.scope.task,
+        round: header.scope.round,
+        sender: header.sender,
+        code: why.code,
+    };
+    if let Err(error) = app.host().write(event).await {
+        tracing::debug!(%error, "a refused upload was not noted");
+    }
+}
+
+async fn receipt(app: &App, header: &UpdateHeader) -> ApiResult<Signed<Receipt>> {
+    let (scope, sender, id) = (header.scope, header.sender, header.digest());
+    let receipt = app.host().read(move |engine, _| engine.receipt(scope, sender, id)).await?;
+    let receipt = receipt
+        .ok_or_else(|| ApiError::fault("a receipt is missing", &"the update was just taken"))?;
+    Ok(app.node().sign(receipt))
+}
+
+/// A model or holdout that some task waits for.
+pub(super) async fn take_blob(
+    State(app): State<App>,
+    At(digest): At<Digest>,
+    request: Request,
+) -> ApiResult<StatusCode> {
+    let mut incoming = Incoming::new(request.into_body(), app.config().body_time(0));
+    let taken = receive_blob(&app, digest, &mut incoming).await;
+    incoming.drain().await;
+    taken.map(|()| StatusCode::NO_CONTENT)
+}
+
+async fn receive_blob(app: &App, digest: Digest, incoming: &mut Incoming) -> ApiResult<()> {
+    let wanting = app.host().read(move |engine, _| {
+        let wanting = engine.wanting(digest).map(|task| (task.spec.clone(), task.model_bytes));
+        (wanting.collect::<Vec<_>>(), engine.visibility(digest))
+    });
+    let (wanting, visibility) = wanting.await?;
+    if wanting.is_empty() {
+        if visibility != Visibility::Unknown && app.host().blobs().contains(digest) {
+            return Ok(()); // It came before.
+        }
+        let message = format!("no task waits for blob {digest}");
+        return Err(ApiError::new(Code::NotFound, message));
+    }
+    let holdout_max = app.config().holdout_mib_max.saturating_mul(1024 * 1024);
+    let limit = |(spec, model_bytes): &(TaskSpec, u64)| {
+        if spec.holdout.digest == digest { holdout_max } else { *model_bytes }
+    };
+    let limit = wanting.iter().map(limit).max().unwrap_or_default();
+    incoming.check_announced(limit)?;
+    let size = incoming.announced().unwrap_or(limit);
+    let _room = app.room_for(size).await?;
+    incoming.allow(app.config().body_time(size));
+    let writer = incoming.to_disk(app.host().blobs(), limit).await?;
+    let specs = wanting.into_iter().map(|(spec, _)| spec).collect();
+    let fitting = keep_blob(app, digest, specs, writer).await?;
+    for task in fitting {
+        app.host().write(Event::BlobArrived { task, digest }).await?;
+    }
+    Ok(())
+}
+
+/// Keeps a blob if it fits a task that waits for it; returns those it fits.
+async fn keep_blob(
+    app: &App,
+    digest: Digest,
+    specs: Vec<TaskSpec>,
+    mut writer: BlobWriter,
+) -> ApiResult<Vec<TaskId>> {
+    if writer.digest() != digest {
+        let message = format!("the bytes hash to {}, not to {digest}", writer.digest());
+        return Err(ApiError::new(Code::Malformed, message));
+    }
+    let blobs = app.host().blobs().clone();
+    blocking(move || {
+        let bytes = writer.read_back()?;
+        let mut fitting = Vec::new();
+        let mut refused = None;
+        for spec in specs {
+            match check_blob(&spec, digest, &bytes) {
+                Ok(()) => fitting.push(spec.id()),
+                Err(rejection) => refused = Some(rejection),
+            }
+        }
+        match refused {
+            Some(rejection) if fitting.is_empty() => Err(rejection.into()),
+            _ => {
+                blobs.keep(writer)?;
+                Ok(fitting)
+            }
+        }
+    })
+    .await?
+}
+
+fn check_blob(spec: &TaskSpec, digest: Digest, bytes: &[u8]) -> Result<(), Rejection> {
+    if digest == spec.base_model {
+        florin_work::check_model(spec, bytes)?;
+    }
+    if digest == spec.holdout.digest {
+        florin_work::check_holdout(spec, bytes)?;
+    }
+    Ok(())
+}
+
+/// A blob that anybody may read.
+pub(super) async fn give_blob(
+    State(app): State<App>,
+    At(digest): At<Digest>,
+) -> ApiResult<Response> {
+    match app.host().read(move |engine, _| engine.visibility(digest)).await? {
+        Visibility::Public => send_blob(&app, digest).await,
+        Visibility::NotYet => {
+            let message = format!("blob {digest} is not public yet");
+            Err(ApiError::new(Code::NotYetPublic, message))
+        }
+        Visibility::Unknown => {
+            Err(ApiError::new(Code::NotFound, format!("blob {digest} belongs to no task here")))
+        }
+    }
+}
+
+/// Sends a blob whose bytes have just been checked against their digest.
+pub(super) async fn send_blob(app: &App, digest: Digest) -> ApiResult<Response> {
+    let blobs = app.host().blobs().clone();
+    let (file, length) = blocking(move || blobs.open_checked(digest)).await??;
+    Ok(send_file(file, length))
+}

@@ -1,0 +1,120 @@
+//! Providers: orders, the blobs that orders name, and records.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use florin_protocol::{
+    Address, BlobRequest, Canonical, Code, TaskId, Tick, WorkQuery, WorkRecord, WorkVerdict,
+};
+use serde::Deserialize;
+use tokio::time::{Instant, timeout_at};
+
+use super::App;
+use super::error::{ApiError, ApiResult};
+use super::extract::{Asked, Verified};
+use super::upload::send_blob;
+use crate::config::WAIT_MS_MAX;
+use crate::engine::Event;
+
+/// How long to wait for an order.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Wait {
+    #[serde(default)]
+    wait_ms: u64,
+}
+
+pub(super) async fn next(
+    State(app): State<App>,
+    Asked(Wait { wait_ms }): Asked<Wait>,
+    said: Verified<WorkQuery>,
+) -> ApiResult<Response> {
+    let until = Instant::now() + Duration::from_millis(wait_ms.min(WAIT_MS_MAX));
+    let WorkQuery { task, provider, expires, .. } = *said.body();
+    check_expiry(&app, expires).await?;
+    check_pledge(&app, task, provider).await?;
+    app.host().write(Event::ProviderReady { task, provider }).await?;
+    let mut changes = app.host().changes();
+    loop {
+        changes.mark_unchanged();
+        let order = app.host().read(move |engine, now| {
+            engine.open_order(task, provider, now).cloned()
+        });
+        if let Some(order) = order.await? {
+            return Ok(Json(app.node().sign(order)).into_response());
+        }
+        match timeout_at(until, changes.changed()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) | Err(_) => return Ok(StatusCode::NO_CONTENT.into_response()),
+        }
+    }
+}
+
+pub(super) async fn blob(
+    State(app): State<App>,
+    said: Verified<BlobRequest>,
+) -> ApiResult<Response> {
+    let BlobRequest { task, digest, sender, expires, .. } = *said.body();
+    check_expiry(&app, expires).await?;
+    check_pledge(&app, task, sender).await?;
+    app.host().read(move |engine, _| engine.check_order_names(task, digest)).await??;
+    send_blob(&app, digest).await
+}
+
+/// Takes a record and waits for what the recomputation says about it.
+pub(super) async fn record(
+    State(app): State<App>,
+    said: Verified<WorkRecord>,
+) -> ApiResult<Json<WorkVerdict>> {
+    let (order, provider, digest) = (said.body().order, said.body().provider, said.body().digest());
+    let found = app.host().read(move |engine, _| engine.find_order(order)).await?;
+    let Some((task, _)) = found else {
+        return Err(ApiError::new(Code::WorkGone, "no such order was ever given"));
+    };
+    check_pledge(&app, task, provider).await?;
+    app.host().write(Event::WorkRecorded(said.into_signed())).await?;
+    let until = Instant::now() + Duration::from_millis(WAIT_MS_MAX);
+    let mut changes = app.host().changes();
+    loop {
+        changes.mark_unchanged();
+        let verdict = app.host().read(move |engine, _| engine.work_verdict(order, digest)).await?;
+        if let Some(verdict) = verdict {
+            return Ok(Json(WorkVerdict { units: verdict? }));
+        }
+        match timeout_at(until, changes.changed()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) | Err(_) => {
+                let message = "the record is taken but not verified yet: send it again";
+                return Err(ApiError::new(Code::TooEarly, message));
+            }
+        }
+    }
+}
+
+async fn check_expiry(app: &App, expires: Tick) -> ApiResult<()> {
+    let now = app.host().read(|_, now| now).await?;
+    if now <= expires {
+        return Ok(());
+    }
+    let message = format!("the request expired at {expires}, and it is {now}");
+    Err(ApiError::new(Code::DeadlinePassed, message))
+}
+
+/// Only whoever has a sufficient stake under the task's arbiter sees its holdout and updates early.
+async fn check_pledge(app: &App, task: TaskId, provider: Address) -> ApiResult<()> {
+    let smallest = app.host().read(move |engine, _| engine.stake_min(task)).await??;
+    let (pledged, stake) = app
+        .ledger(move |ledger| Ok((ledger.pledged(task, provider)?, ledger.stake_of(provider)?)))
+        .await?;
+    if pledged && stake.release.is_none() && stake.amount >= smallest {
+        return Ok(());
+    }
+    let message = format!(
+        "{provider} must have a stake of at least {smallest} FLN pledged to task {}, not asked back",
+        task.short()
+    );
+    Err(ApiError::new(Code::StakeTooSmall, message))
+}
