@@ -312,10 +312,10 @@ pub(crate) struct Participate {
     /// Where it keeps what it must not forget [default: a folder beside the wallet]
     #[arg(long, value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,
-    /// Bond to put at risk [default: what covers all your rows, at least the task's minimum]
+    /// Most to put at risk [default: what all your rows take]; rows beyond the bond do not count
     #[arg(long, value_name = "AMOUNT")]
     pub(crate) bond: Option<Amount>,
-    /// Seed of the local training [default: drawn once, then kept]
+    /// Seed of the local training [default: follows from the account]
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
     /// Behave badly, for the demonstration

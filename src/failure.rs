@@ -5,7 +5,9 @@ use std::fmt;
 use std::io;
 
 use florin_ledger::LedgerError;
-use florin_participant::{ChainedError, ClientError, GuardError, SecretError, WalletError};
+use florin_participant::{
+    AgentError, ChainedError, ClaimError, ClientError, GuardError, SecretError, WalletError,
+};
 use florin_protocol::{Rejection, SpecError};
 
 /// What the process ends with.
@@ -138,6 +140,8 @@ fn of_participant(link: &(dyn Error + 'static)) -> Option<(String, Exit)> {
     let code = code.or_else(|| link.downcast_ref::<SecretError>().map(SecretError::code));
     let code = code.or_else(|| link.downcast_ref::<GuardError>().map(GuardError::code));
     let code = code.or_else(|| link.downcast_ref::<ChainedError>().map(ChainedError::code));
+    let code = code.or_else(|| link.downcast_ref::<AgentError>().map(AgentError::code));
+    let code = code.or_else(|| link.downcast_ref::<ClaimError>().map(ClaimError::code));
     code.map(of_library)
 }
 

@@ -1,7 +1,8 @@
 //! `florin balance`: what an account holds, wherever it lies.
 
 use florin_ledger::Ledger;
-use florin_protocol::{Address, Amount, TaskId};
+use florin_participant::ClientError;
+use florin_protocol::{Address, Amount, Code, TaskId};
 use serde_json::json;
 
 use crate::cli::Balance;
@@ -75,7 +76,7 @@ fn in_tasks(market: &Market, ledger: &dyn Ledger, account: Address) -> anyhow::R
     for task in market.tasks()? {
         let bond = ledger.bond_of(task.id, account)?.amount;
         let claimed = ledger.claimed(task.id, account)?;
-        let total = market.proof(task.id, account)?.total;
+        let total = proven(market, task.id, account)?;
         if bond.is_zero() && claimed.is_zero() && total.is_zero() {
             continue;
         }
@@ -84,4 +85,12 @@ fn in_tasks(market: &Market, ledger: &dyn Ledger, account: Address) -> anyhow::R
         found.push(InTask { id: task.id, name: task.name, bond, claimed, owed });
     }
     Ok(found)
+}
+
+/// What final settlements owe an account in all; nothing while none is final.
+fn proven(market: &Market, task: TaskId, account: Address) -> anyhow::Result<Amount> {
+    match market.proof(task, account) {
+        Err(ClientError::Rejected(no)) if no.code == Code::NotYetPublic => Ok(Amount::ZERO),
+        other => Ok(other?.total),
+    }
 }

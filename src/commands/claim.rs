@@ -1,7 +1,7 @@
 //! `florin claim`: drawing what a task owes.
 
-use florin_ledger::{LedgerError, Refusal};
-use florin_protocol::{Amount, Signer};
+use florin_participant::claim;
+use florin_protocol::Signer;
 use serde_json::json;
 
 use crate::cli::Claim;
@@ -11,47 +11,27 @@ use crate::failure::Exit;
 use crate::market::Market;
 use crate::show;
 
-/// How often a claim is made again because another settlement became final in between.
-const TRIES: usize = 5;
-
 pub(super) fn run(arguments: &Claim) -> anyhow::Result<Exit> {
     let market = Market::connect(&arguments.market)?;
     let task = market.find(&arguments.task)?;
     let ledger = compose::ledger(&arguments.market.market)?;
     let wallet = wallet::open(&arguments.wallet)?;
     let account = arguments.account.unwrap_or(wallet.address());
-    let mut paid = Amount::ZERO;
-    for try_ in 1..=TRIES {
-        let proof = market.proof(task, account)?;
-        if proof.total <= ledger.claimed(task, account)? {
-            break; // also where nothing was ever owed: an empty proof proves nothing
-        }
-        let claim = florin_ledger::Claim { task, account, total: proof.total, proof: proof.proof };
-        match ledger.claim(&wallet, &claim) {
-            Ok(amount) => {
-                paid = amount;
-                break;
-            }
-            Err(LedgerError::Refused(Refusal::BadProof)) if try_ < TRIES => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
+    let drawn = claim(&market, &*ledger, &wallet, task, account)?;
     let holds = ledger.balance(account)?;
     if arguments.json.json {
         show::json(&json!({
             "account": account,
-            "paid": show::units(paid),
+            "paid": show::units(drawn.amount),
+            "total": show::units(drawn.total),
             "wallet": show::units(holds),
         }))?;
-    } else if paid.is_zero() {
+    } else if drawn.amount.is_zero() {
         anstream::println!("Nothing is owed to {account} now; it holds {} FLN.", show::fln(holds));
         show::hint("Settlements can be claimed once their challenge window is over.");
     } else {
-        anstream::println!(
-            "{} FLN were paid to {account}; it holds {} FLN.",
-            paid,
-            show::fln(holds)
-        );
+        let paid = drawn.amount;
+        anstream::println!("{paid} FLN were paid to {account}; it holds {} FLN.", show::fln(holds));
     }
     Ok(Exit::Done)
 }

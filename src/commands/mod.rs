@@ -6,6 +6,7 @@ mod claim;
 pub(crate) mod data;
 mod doctor;
 mod ledger;
+mod participate;
 mod statement;
 pub(crate) mod task;
 mod transfer;
@@ -29,6 +30,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Demo(command) => demo::run(&command),
         Command::Doctor(command) => doctor::run(&command),
         Command::Ledger(command) => ledger::run(command),
+        Command::Participate(command) => participate::run(&command),
         Command::Statement(command) => statement::run(&command),
         Command::Task(command) => task::run(command),
         Command::Transfer(command) => transfer::run(&command),

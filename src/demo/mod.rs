@@ -162,7 +162,6 @@ impl Play {
             call.extend(self.market());
             call.extend(self.stage.signing(actor.name));
             call.extend(["--shard".to_owned(), self.stage.path(&format!("{}.florin", actor.name))]);
-            call.extend(["--bond".to_owned(), plan::BOND_FLN.to_string()]);
             call.extend(["--seed".to_owned(), seed.to_string()]);
             call.extend(self.engine());
             if let Some(experiment) = actor.behaviour.experiment() {
@@ -248,12 +247,11 @@ impl Play {
     ) -> anyhow::Result<Outcome> {
         let ledger = compose::ledger(&self.url)?;
         let books = ledger.task(task)?.context("the ledger does not know the task")?;
-        let bonded = plan::florins(plan::BOND_FLN);
         let mut earners = Vec::with_capacity(self.stage.actors.len());
         for actor in &self.stage.actors {
             let earned = ledger.claimed(task, actor.account)?;
             let who = (actor.name, actor.behaviour);
-            earners.push(Earner::of(who, actor.account, actor.rows, bonded, earned, &reports)?);
+            earners.push(Earner::of(who, actor.account, actor.rows, earned, &reports)?);
         }
         Ok(Outcome {
             seed: arguments.seed,

@@ -81,7 +81,6 @@ impl Earner {
         (name, behaviour): (&'static str, Behaviour),
         account: Address,
         rows: u64,
-        bonded: Amount,
         earned: Amount,
         reports: &[Report],
     ) -> anyhow::Result<Self> {
@@ -100,12 +99,18 @@ impl Earner {
             score_nano: parts.iter().map(|part| i128::from(part.score_nano)).sum(),
             weight: weights.sum(),
             earned,
-            bond: bonded.minus(debited)?,
+            bond: first_bond(account, reports).minus(debited)?,
             parts,
             summary,
             why,
         })
     }
+}
+
+/// What an account had at risk in its first round, before anything was debited.
+fn first_bond(account: Address, reports: &[Report]) -> Amount {
+    let entries = reports.iter().flat_map(|report| &report.entries);
+    entries.into_iter().find(|entry| entry.sender == account).map_or(Amount::ZERO, |e| e.bond)
 }
 
 fn part(report: &Report, account: Address) -> Part {

@@ -16,7 +16,7 @@ pub(super) const TEST: f64 = 0.18;
 /// How unequal the shards are (Dirichlet concentration): 0.5 gives most participants a few digits and hardly any others.
 pub(super) const ALPHA: f64 = 0.5;
 /// Fewest rows of a shard.
-pub(super) const ROWS_MIN: usize = 60;
+pub(super) const ROWS_MIN: usize = 80;
 
 /// How a participant behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,9 +69,7 @@ pub(super) const PARTICIPANTS: [(&str, Behaviour); 8] = [
 /// What the buyer begins with.
 pub(super) const BUYER_FLN: u64 = 5_000;
 /// What each participant begins with.
-pub(super) const PARTICIPANT_FLN: u64 = 50;
-/// What each participant puts at risk: covers 1,000 rows at the task's bond per row.
-pub(super) const BOND_FLN: u64 = 20;
+pub(super) const PARTICIPANT_FLN: u64 = 100;
 /// What the provider begins with.
 pub(super) const PROVIDER_FLN: u64 = 100;
 
@@ -140,9 +138,10 @@ infrastructure = "50"
 per_nat_max = "500"
 # Three standard errors: random noise must not look useful by luck.
 withheld = 3
-bond_min = "10"
-bond_per_row = "0.02"
-debit_max = "1"
+# A row takes 0.1 FLN of bond, and a round debits half a florin at most: the smallest shard's bond outlasts ten debits.
+bond_min = "2"
+bond_per_row = "0.1"
+debit_max = "0.5"
 stake_min = "20"
 per_unit = "0.1"
 challenge = "200 ms"

@@ -23,6 +23,11 @@ fn florins(amount: Amount) -> f64 {
     amount.units() as f64 / 1e18
 }
 
+/// A whole number for an axis, without a sign on zero.
+fn whole(value: f64) -> String {
+    format!("{:.0}", value.round() + 0.0)
+}
+
 /// The whole page.
 pub(super) fn page(outcome: &Outcome) -> anyhow::Result<String> {
     let mut html = String::with_capacity(64 * 1024);
@@ -216,8 +221,8 @@ fn by_round(html: &mut String, outcome: &Outcome) {
          <figure><figcaption>Paid in each round (FLN)</figcaption>{}</figure>\
          <figure><figcaption>Earned so far, debits taken off (FLN)</figcaption>{}</figure></div>{}</section>",
         chart::heat("Score by participant and round", &rows),
-        chart::stacks("Pay by participant and round", &rounds, &|v| format!("{v:.0}")),
-        chart::lines("Earned so far by participant", &totals, &|v| format!("{v:.0}")),
+        chart::stacks("Pay by participant and round", &rounds, &|v| whole(v)),
+        chart::lines("Earned so far by participant", &totals, &|v| whole(v)),
         chart::legend(legend),
     );
 }
@@ -323,3 +328,6 @@ fn rounds(html: &mut String, outcome: &Outcome) {
     }
     html.push_str("</section>");
 }
+
+#[cfg(test)]
+mod tests;

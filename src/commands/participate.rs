@@ -1,0 +1,115 @@
+//! `florin participate`: trains for a task on one's own rows, until the task is over and everything is drawn.
+
+use std::path::{Path, PathBuf};
+
+use florin_learning::data::load;
+use florin_learning::{DataSource, Dataset};
+use florin_participant::{
+    BehaviourKind, Event, Participant, ParticipantConfig, Participation, Patience, Shutdown,
+    participate,
+};
+use florin_protocol::{Address, Amount, Signer, blob_digest};
+
+use crate::cli::{Experiment, Participate};
+use crate::commands::wallet;
+use crate::compose;
+use crate::failure::{Exit, Failure};
+use crate::market::Market;
+use crate::show::{self, BAD, NOTE};
+use crate::task_file::cut;
+
+/// How long the coordinator is asked to wait when nothing changes, in milliseconds: also how long a stop may take.
+pub(super) const POLL_MS: u64 = 2_000;
+
+pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
+    let data = rows(arguments)?;
+    let market = Market::connect(&arguments.market)?;
+    let task = market.find(&arguments.task)?;
+    let ledger = compose::ledger(&arguments.market.market)?;
+    let wallet = wallet::open(&arguments.wallet)?;
+    let mut engine = compose::engine(arguments.engine)?;
+    let mut behaviour = kind(arguments.experiment).behaviour();
+    let config = ParticipantConfig {
+        folder: state_folder(arguments.state.as_deref(), &arguments.wallet.wallet),
+        task,
+        seed: arguments.seed.unwrap_or_else(|| seed_of(wallet.address())),
+        bond_max: arguments.bond,
+        poll_ms: POLL_MS,
+        patience: Patience::default(),
+    };
+    let parts = Participant {
+        wallet: &wallet,
+        client: &market,
+        ledger: &*ledger,
+        engine: &mut *engine,
+        data: &data,
+        behaviour: &mut *behaviour,
+    };
+    let outcome = participate(&config, parts, &stop_on_request()?, &mut say)?;
+    summary(&outcome)
+}
+
+/// Tells a step as it happens.
+pub(super) fn say(event: &Event) {
+    let style = match event {
+        event if event.is_alarm() => BAD,
+        Event::Experiment { .. } | Event::Retrying { .. } => NOTE,
+        _ => anstyle::Style::new(),
+    };
+    anstream::println!("{style}{event}{style:#}");
+}
+
+/// Ctrl-C and a polite request to stop end the work at the next safe point.
+pub(super) fn stop_on_request() -> anyhow::Result<Shutdown> {
+    let shutdown = Shutdown::new();
+    let asked = shutdown.clone();
+    ctrlc::set_handler(move || asked.request())?;
+    Ok(shutdown)
+}
+
+fn rows(arguments: &Participate) -> anyhow::Result<Dataset> {
+    let shard = arguments.shard.clone().map(|file| DataSource::Florin { file });
+    let Some(source) = shard.or_else(|| arguments.data.clone()) else {
+        let message = "which rows? name them with --data or --shard";
+        return Err(Failure::input("NO_DATA", message).into());
+    };
+    let data = load(&source)?;
+    match &arguments.rows {
+        None => Ok(data),
+        Some(range) => cut(&data, range.clone())
+            .map_err(|right| Failure::input("BAD_DATA", format!("--rows: {right}")).into()),
+    }
+}
+
+fn kind(experiment: Option<Experiment>) -> BehaviourKind {
+    match experiment {
+        None => BehaviourKind::Honest,
+        Some(Experiment::Noise) => BehaviourKind::Noise,
+        Some(Experiment::Flip) => BehaviourKind::Flipped,
+        Some(Experiment::Idle) => BehaviourKind::Idle,
+    }
+}
+
+/// Where a wallet's work is kept: a folder beside it, unless another was named.
+pub(super) fn state_folder(named: Option<&Path>, wallet: &Path) -> PathBuf {
+    named.map_or_else(|| wallet.with_extension("state"), Path::to_owned)
+}
+
+/// The same account trains the same way whenever it is asked.
+fn seed_of(account: Address) -> u64 {
+    let digest = blob_digest(account.as_bytes()).0;
+    digest.iter().take(8).fold(0, |seed, byte| seed << 8 | u64::from(*byte))
+}
+
+fn summary(outcome: &Participation) -> anyhow::Result<Exit> {
+    let earned = Amount::total(outcome.statements.iter().map(|statement| statement.payout))?;
+    println!();
+    show::facts(&[
+        ("account", outcome.account.to_string()),
+        ("rounds", outcome.statements.len().to_string()),
+        ("earned", format!("{} FLN", show::fln(earned))),
+        ("drawn now", format!("{} FLN", show::fln(outcome.claimed))),
+        ("alarms", outcome.alarms.to_string()),
+    ]);
+    Ok(if outcome.alarms > 0 { Exit::No } else { Exit::Done })
+}

@@ -1,0 +1,188 @@
+//! The page of an invented outcome: whole, self-contained, and honest about what it shows.
+
+use std::collections::BTreeMap;
+
+use florin_ledger::{TaskState, Terms};
+use florin_protocol::{
+    Address, ChainId, Digest, Entry, Infrastructure, Line, Market, Metrics, PayoutId, Reason,
+    Report, Round, RoundOutcome, Scope, Scored, TaskId, Tick, Valuation,
+};
+
+use super::*;
+use crate::demo::outcome::Earner;
+use crate::demo::plan::{PARTICIPANTS, florins};
+
+const ROUNDS: u32 = 10;
+const PROVIDER: Address = Address([99; 20]);
+
+fn address(at: usize) -> Address {
+    Address([u8::try_from(at).unwrap(); 20])
+}
+
+/// Score, error and reason of a participant in a round: honest ones help less and less, and the others as they do.
+fn scored(at: usize, round: u32) -> (i64, u64, Reason) {
+    let late = i64::from(round * round);
+    let swing = if round.is_multiple_of(2) { 900_000 } else { -700_000 };
+    match at {
+        5 => (swing / i64::from(round), 2_000_000, Reason::NotHelpful),
+        6 => (-60_000_000 / late, 4_000_000, Reason::Excluded),
+        7 => (0, 0, Reason::Idle),
+        _ => ((at as i64 + 2) * 30_000_000 / late, 3_000_000, Reason::Paid),
+    }
+}
+
+fn report(round: u32) -> Report {
+    let mut lines = Vec::new();
+    let mut scores = Vec::new();
+    for at in 0..PARTICIPANTS.len() {
+        let (score_nano, error_nano, reason) = scored(at, round);
+        let paid = reason == Reason::Paid;
+        let weight = u128::try_from(score_nano).unwrap_or(0);
+        let payout = Amount::from_units(if paid { weight * 500_000_000_000 } else { 0 });
+        let debit = if reason == Reason::Excluded { florins(1) } else { Amount::ZERO };
+        let excluded = reason == Reason::Excluded;
+        lines.push(Line { account: address(at), weight, payout, debit, reason });
+        scores.push(Scored { account: address(at), score_nano, error_nano, excluded });
+    }
+    let entry = |at| Entry {
+        sender: address(at),
+        header: Digest::default(),
+        update: Digest::default(),
+        rows_declared: 100,
+        rows_counted: 100,
+        bond: florins(20),
+    };
+    let entries = (0..PARTICIPANTS.len()).map(entry).collect();
+    let loss = |round: u32| 2_300_000_000 / i64::from(round + 1);
+    let market = Market { chain: ChainId(1), genesis: Digest::default() };
+    Report {
+        version: 1,
+        scope: Scope { market, task: TaskId([7; 32]), round: Round(round) },
+        previous: Digest::default(),
+        offer: Digest::default(),
+        outcome: RoundOutcome::Settled,
+        base_model: Digest::default(),
+        model: Digest::default(),
+        holdout: Digest::default(),
+        seed: Digest::default(),
+        commits: Vec::new(),
+        entries,
+        missing: Vec::new(),
+        valuation: Some(Valuation {
+            loss_before_nano: loss(round - 1),
+            loss_after_nano: loss(round),
+            total_nano: loss(round - 1) - loss(round),
+            gap_nano: 0,
+            scores,
+            units: 5,
+        }),
+        metrics: Some(Metrics {
+            rows: 360,
+            correct_before: 300 - 260 / round,
+            correct_after: 330 - 260 / (round + 1),
+            loss_after_nano: loss(round),
+        }),
+        pool: florins(100),
+        lines,
+        infrastructure: vec![Infrastructure {
+            provider: PROVIDER,
+            record: Digest::default(),
+            units: 5,
+            amount: florins(1),
+        }],
+        standings: BTreeMap::new(),
+        data_total: florins(50),
+        infrastructure_total: florins(1),
+        root: Digest([u8::try_from(round).unwrap(); 32]),
+        payout: PayoutId::default(),
+    }
+}
+
+fn outcome() -> Outcome {
+    let reports: Vec<Report> = (1..=ROUNDS).map(report).collect();
+    let earners = PARTICIPANTS.into_iter().enumerate().map(|(at, who)| {
+        let earned = Amount::total(
+            reports.iter().filter_map(|report| report.line(address(at))).map(|line| line.payout),
+        );
+        let rows = 80 + 30 * at as u64;
+        Earner::of(who, address(at), rows, earned.unwrap(), &reports).unwrap()
+    });
+    let terms = Terms {
+        task: TaskId([7; 32]),
+        buyer: Address::default(),
+        coordinator: Address::default(),
+        arbiter: Address::default(),
+        data: florins(1000),
+        infrastructure: florins(50),
+        bond_min: florins(10),
+        debit_max: florins(1),
+        stake_min: florins(20),
+        challenge_ms: 0,
+        unbond_ms: 0,
+        expires: Tick(0),
+    };
+    Outcome {
+        seed: 1,
+        task: TaskId([7; 32]),
+        rounds: ROUNDS,
+        earners: earners.collect(),
+        reports,
+        provider: (50, florins(5)),
+        books: TaskState {
+            terms,
+            data_locked: Amount::ZERO,
+            infrastructure_locked: Amount::ZERO,
+            data_paid: florins(800),
+            infrastructure_paid: florins(5),
+            refunded: florins(245),
+            owed: Amount::ZERO,
+            root: Digest::default(),
+            pending: Vec::new(),
+            closed: true,
+        },
+        treasury: florins(10),
+        test: (32, 301, 323),
+        audit: (ROUNDS, Vec::new()),
+        seconds: 33.3,
+    }
+}
+
+#[test]
+fn the_page_carries_everything_it_shows() {
+    let page = page(&outcome()).unwrap();
+    for outside in ["http://", "https://", "<script", "@import", "url(", "<img", "<link"] {
+        assert!(!page.contains(outside), "the page reaches outside: {outside}");
+    }
+    assert!(!page.contains("NaN"));
+    for (open, close) in [("<svg", "</svg>"), ("<table", "</table>"), ("<section", "</section>")] {
+        assert_eq!(page.matches(open).count(), page.matches(close).count(), "{open}");
+    }
+    for part in ["10 of 10 rounds recomputed", "0 differences", "flora", "1,050.0000 deposited"] {
+        assert!(page.contains(part), "the page does not say {part:?}");
+    }
+    if let Some(path) = std::env::var_os("FLORIN_TEST_PAGE") {
+        std::fs::write(path, page).unwrap();
+    }
+}
+
+#[test]
+fn the_outcome_for_programs_has_the_agreed_form() {
+    let json = outcome().to_json().unwrap();
+    assert_eq!(json["money"]["deposited"], "1050000000000000000000");
+    assert_eq!(json["money"]["locked"], "0");
+    assert_eq!(json["audit"], serde_json::json!({ "rounds": 10, "differences": 0 }));
+    assert_eq!(json["participants"].as_array().unwrap().len(), 8);
+    let flora = &json["participants"][6];
+    assert_eq!((&flora["earned"], &flora["bond"]), (&"0".into(), &"10000000000000000000".into()));
+    for key in ["name", "behaviour", "rows", "rounds", "score", "weight"] {
+        assert!(!flora[key].is_null(), "{key}");
+    }
+    assert!(outcome().balances().unwrap());
+}
+
+#[test]
+fn books_that_do_not_balance_are_seen() {
+    let mut outcome = outcome();
+    outcome.books.refunded = outcome.books.refunded.plus(Amount::from_units(1)).unwrap();
+    assert!(!outcome.balances().unwrap());
+}
