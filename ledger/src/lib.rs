@@ -19,10 +19,27 @@
         clippy::as_conversions
     )
 )]
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
 
+mod action;
 mod api;
+pub mod bench;
+mod channel;
+pub mod conformance;
+mod entry;
+pub mod limits;
+pub mod local;
+pub mod remote;
+pub mod rpc;
+pub mod state;
+mod transaction;
 
+pub use action::Action;
 pub use api::{
     BondState, Claim, Ledger, LedgerError, PendingSettlement, Posted, Refusal, Settlement,
     SettlementStatus, Slash, StakeState, TaskState, Terms, TxId,
 };
+pub use entry::{Account, Cause, Movement, Pool};
+pub use local::{Block, ChainError, Clock, Genesis, Head, LocalChain, Verification};
+pub use remote::RemoteLedger;
+pub use transaction::{Checked, Fate, Outcome, SignedTransaction, Transaction};

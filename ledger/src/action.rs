@@ -1,0 +1,133 @@
+//! What an account can ask of the ledger: one action per write of the trait.
+
+use borsh::{BorshDeserialize, BorshSerialize};
+use florin_protocol::{Address, Amount, Canonical, PayoutId, TaskId};
+use serde::{Deserialize, Serialize};
+
+use crate::api::{Claim, Settlement, Slash, Terms};
+
+/// One write. Each variant is a method of [`crate::Ledger`], which says what it does and when it is refused.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// [`crate::Ledger::transfer`]
+    Transfer {
+        /// Who receives it.
+        to: Address,
+        /// How much.
+        amount: Amount,
+    },
+    /// [`crate::Ledger::open_task`]
+    OpenTask(Terms),
+    /// [`crate::Ledger::bond`]
+    Bond {
+        /// The task.
+        task: TaskId,
+        /// How much is added.
+        amount: Amount,
+    },
+    /// [`crate::Ledger::unbond`]
+    Unbond {
+        /// The task.
+        task: TaskId,
+    },
+    /// [`crate::Ledger::withdraw_bond`]
+    WithdrawBond {
+        /// The task.
+        task: TaskId,
+    },
+    /// [`crate::Ledger::stake`]
+    Stake {
+        /// How much is added.
+        amount: Amount,
+    },
+    /// [`crate::Ledger::pledge`]
+    Pledge {
+        /// The task.
+        task: TaskId,
+    },
+    /// [`crate::Ledger::unstake`]
+    Unstake,
+    /// [`crate::Ledger::withdraw_stake`]
+    WithdrawStake,
+    /// [`crate::Ledger::post`]
+    Post(Settlement),
+    /// [`crate::Ledger::cancel`]
+    Cancel {
+        /// The task.
+        task: TaskId,
+        /// The first settlement to go.
+        payout: PayoutId,
+    },
+    /// [`crate::Ledger::finalize`]
+    Finalize {
+        /// The task.
+        task: TaskId,
+    },
+    /// [`crate::Ledger::claim`]
+    Claim(Claim),
+    /// [`crate::Ledger::close`]
+    Close {
+        /// The task.
+        task: TaskId,
+    },
+    /// [`crate::Ledger::slash`]
+    Slash(Slash),
+}
+
+impl Canonical for Action {
+    const DOMAIN: &'static str = "florin v1 action";
+}
+
+impl Canonical for Settlement {
+    const DOMAIN: &'static str = "florin v1 settlement";
+}
+
+impl Action {
+    /// The sentence that a wallet shows before it signs. It follows from the action alone; what it leaves out is
+    /// covered by the action's digest, which is signed beside it.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let of = |task: &TaskId| format!("task {}…", task.short());
+        match self {
+            Self::Transfer { to, amount } => format!("transfer {amount} FLN to {to}"),
+            Self::OpenTask(terms) => format!(
+                "open {} with {} FLN for data and {} FLN for infrastructure",
+                of(&terms.task),
+                terms.data,
+                terms.infrastructure
+            ),
+            Self::Bond { task, amount } => format!("bond {amount} FLN in {}", of(task)),
+            Self::Unbond { task } => format!("ask for the bond in {} back", of(task)),
+            Self::WithdrawBond { task } => format!("withdraw the bond from {}", of(task)),
+            Self::Stake { amount } => format!("stake {amount} FLN"),
+            Self::Pledge { task } => format!("pledge the stake to {}", of(task)),
+            Self::Unstake => "ask for the stake back".to_owned(),
+            Self::WithdrawStake => "withdraw the stake".to_owned(),
+            Self::Post(s) => format!(
+                "post the settlement of round {} of {}: {} FLN for data and {} FLN for \
+                 infrastructure so far, {} debits",
+                s.round,
+                of(&s.task),
+                s.data_total,
+                s.infrastructure_total,
+                s.debits.len()
+            ),
+            Self::Cancel { task, payout } => {
+                format!("cancel settlement {}… of {} and all later ones", payout.short(), of(task))
+            }
+            Self::Finalize { task } => format!("finalise the settlements of {}", of(task)),
+            Self::Claim(c) => {
+                format!("claim {} FLN in all for {} from {}", c.total, c.account, of(&c.task))
+            }
+            Self::Close { task } => format!("close {} and refund the rest", of(task)),
+            Self::Slash(s) => format!(
+                "slash {} FLN of the {} of {} in {}",
+                s.amount,
+                if s.stake { "stake" } else { "bond" },
+                s.account,
+                of(&s.task)
+            ),
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! What a local chain and a remote one have in common: the trait's methods as requests and signed transactions.
+
+use florin_protocol::{Address, Amount, Market, PayoutId, Signer, TaskId, Tick};
+
+use crate::action::Action;
+use crate::api::{
+    BondState, Claim, Ledger, LedgerError, Posted, Refusal, Settlement, SettlementStatus, Slash,
+    StakeState, TaskState, Terms, TxId,
+};
+use crate::limits::NONCE_RETRIES_MAX;
+use crate::rpc::{Request, Response};
+use crate::transaction::{Outcome, SignedTransaction, Transaction};
+
+/// A way to a chain.
+pub(crate) trait Channel: Send + Sync {
+    /// The chain's market.
+    fn market(&self) -> Market;
+
+    /// Asks something. Refusals and failures come back as errors, not as responses.
+    fn ask(&self, request: Request) -> Result<Response, LedgerError>;
+
+    /// Has a transaction carried out; returns when it is durable.
+    fn submit(&self, transaction: SignedTransaction) -> Result<Outcome, LedgerError>;
+}
+
+/// An answer to another question than the one that was asked.
+fn confused(response: &Response) -> LedgerError {
+    let mut text = format!("{response:?}");
+    text.truncate(text.floor_char_boundary(200));
+    LedgerError::Unavailable(format!("it answers another question: {text}"))
+}
+
+macro_rules! ask {
+    ($channel:expr, $request:expr, $pattern:pat => $value:expr) => {
+        match $channel.ask($request)? {
+            $pattern => Ok($value),
+            other => Err(confused(&other)),
+        }
+    };
+}
+
+/// Signs and submits an action. Where another transaction of the same account came first, it is signed anew with the
+/// next nonce: such a refusal is certain, so that nothing can be carried out twice.
+fn carry_out(
+    channel: &impl Channel,
+    by: &dyn Signer,
+    action: &Action,
+) -> Result<(TxId, Outcome), LedgerError> {
+    let account = by.address();
+    let mut retries = 0u32;
+    loop {
+        let nonce = ask!(channel, Request::Nonce { account }, Response::Nonce(nonce) => nonce)?;
+        let market = channel.market();
+        let transaction = Transaction { market, from: account, nonce, action: action.clone() };
+        let id = transaction.id();
+        match channel.submit(transaction.sign(by)?) {
+            Ok(outcome) => return Ok((id, outcome)),
+            Err(LedgerError::Refused(Refusal::WrongNonce { .. }))
+                if retries < NONCE_RETRIES_MAX =>
+            {
+                retries = retries.saturating_add(1);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn done(channel: &impl Channel, by: &dyn Signer, action: &Action) -> Result<TxId, LedgerError> {
+    carry_out(channel, by, action).map(|(id, _)| id)
+}
+
+fn moved(channel: &impl Channel, by: &dyn Signer, action: &Action) -> Result<Amount, LedgerError> {
+    match carry_out(channel, by, action)?.1 {
+        Outcome::Moved(amount) => Ok(amount),
+        other => Err(confused(&Response::Outcome(other))),
+    }
+}
+
+impl<C: Channel> Ledger for C {
+    fn market(&self) -> Market {
+        Channel::market(self)
+    }
+
+    fn now(&self) -> Result<Tick, LedgerError> {
+        ask!(self, Request::Now, Response::Now(now) => now)
+    }
+
+    fn balance(&self, account: Address) -> Result<Amount, LedgerError> {
+        ask!(self, Request::Balance { account }, Response::Amount(amount) => amount)
+    }
+
+    fn treasury(&self) -> Result<Amount, LedgerError> {
+        ask!(self, Request::Treasury, Response::Amount(amount) => amount)
+    }
+
+    fn task(&self, task: TaskId) -> Result<Option<TaskState>, LedgerError> {
+        ask!(self, Request::Task { task }, Response::Task(state) => state.map(|state| *state))
+    }
+
+    fn bond_of(&self, task: TaskId, account: Address) -> Result<BondState, LedgerError> {
+        ask!(self, Request::Bond { task, account }, Response::Bond(bond) => bond)
+    }
+
+    fn stake_of(&self, account: Address) -> Result<StakeState, LedgerError> {
+        ask!(self, Request::Stake { account }, Response::Stake(stake) => stake)
+    }
+
+    fn pledged(&self, task: TaskId, provider: Address) -> Result<bool, LedgerError> {
+        ask!(self, Request::Pledged { task, provider }, Response::Pledged(pledged) => pledged)
+    }
+
+    fn claimed(&self, task: TaskId, account: Address) -> Result<Amount, LedgerError> {
+        ask!(self, Request::Claimed { task, account }, Response::Amount(amount) => amount)
+    }
+
+    fn settlement(&self, task: TaskId, payout: PayoutId) -> Result<SettlementStatus, LedgerError> {
+        ask!(self, Request::Settlement { task, payout }, Response::Settlement(status) => status)
+    }
+
+    fn transfer(&self, by: &dyn Signer, to: Address, amount: Amount) -> Result<TxId, LedgerError> {
+        done(self, by, &Action::Transfer { to, amount })
+    }
+
+    fn open_task(&self, by: &dyn Signer, terms: &Terms) -> Result<TxId, LedgerError> {
+        done(self, by, &Action::OpenTask(terms.clone()))
+    }
+
+    fn bond(&self, by: &dyn Signer, task: TaskId, amount: Amount) -> Result<TxId, LedgerError> {
+        done(self, by, &Action::Bond { task, amount })
+    }
+
+    fn unbond(&self, by: &dyn Signer, task: TaskId) -> Result<TxId, LedgerError> {
+        done(self, by, &Action::Unbond { task })
+    }
+
+    fn withdraw_bond(&self, by: &dyn Signer, task: TaskId) -> Result<Amount, LedgerError> {
+        moved(self, by, &Action::WithdrawBond { task })
+    }
+
+    fn stake(&self, by: &dyn Signer, amount: Amount) -> Result<TxId, LedgerError> {
+        done(self, by, &Action::Stake { amount })
+    }
+
+    fn pledge(&self, by: &dyn Signer, task: TaskId) -> Result<TxId, LedgerError> {
+        done(self, by, &Action::Pledge { task })
+    }
+
+    fn unstake(&self, by: &dyn Signer) -> Result<TxId, LedgerError> {
+        done(self, by, &Action::Unstake)
+    }
+
+    fn withdraw_stake(&self, by: &dyn Signer) -> Result<Amount, LedgerError> {
+        moved(self, by, &Action::WithdrawStake)
+    }
+
+    fn post(&self, by: &dyn Signer, settlement: &Settlement) -> Result<Posted, LedgerError> {
+        match carry_out(self, by, &Action::Post(settlement.clone()))?.1 {
+            Outcome::Posted(posted) => Ok(posted),
+            other => Err(confused(&Response::Outcome(other))),
+        }
+    }
+
+    fn cancel(&self, by: &dyn Signer, task: TaskId, payout: PayoutId) -> Result<TxId, LedgerError> {
+        done(self, by, &Action::Cancel { task, payout })
+    }
+
+    fn finalize(&self, by: &dyn Signer, task: TaskId) -> Result<u64, LedgerError> {
+        // Coordinators ask often: while nothing is due, that need not make a block.
+        if ask!(self, Request::Due { task }, Response::Due(due) => due)? == Some(0) {
+            return Ok(0);
+        }
+        match carry_out(self, by, &Action::Finalize { task })?.1 {
+            Outcome::Finalised(count) => Ok(count),
+            other => Err(confused(&Response::Outcome(other))),
+        }
+    }
+
+    fn claim(&self, by: &dyn Signer, claim: &Claim) -> Result<Amount, LedgerError> {
+        moved(self, by, &Action::Claim(claim.clone()))
+    }
+
+    fn close(&self, by: &dyn Signer, task: TaskId) -> Result<Amount, LedgerError> {
+        moved(self, by, &Action::Close { task })
+    }
+
+    fn slash(&self, by: &dyn Signer, slash: &Slash) -> Result<Amount, LedgerError> {
+        moved(self, by, &Action::Slash(slash.clone()))
+    }
+}

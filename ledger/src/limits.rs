@@ -1,0 +1,24 @@
+//! Every limit of the ledger, by name. What goes beyond one is refused with [`crate::Refusal::Limit`].
+
+/// Transactions in one block.
+pub const BLOCK_TRANSACTIONS_MAX: usize = 1_000;
+/// Canonical bytes of one block's transactions; well below the protocol's largest message.
+pub const BLOCK_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Canonical bytes of one signed transaction.
+pub const TRANSACTION_BYTES_MAX: usize = 128 * 1024;
+/// Bonds that one settlement may debit.
+pub const DEBITS_MAX: usize = 1_024;
+/// Settlements of one task that may wait for their windows at the same time.
+pub const PENDING_MAX: usize = 1_024;
+/// Open tasks to which one provider may have pledged its stake.
+pub const PLEDGES_MAX: usize = 256;
+/// Accounts that a genesis may fund.
+pub const ALLOCATIONS_MAX: usize = 100_000;
+/// Transactions whose outcome can be asked for after they were carried out.
+pub const RECENT_MAX: usize = 100_000;
+/// Submissions that may wait for the writer.
+pub const QUEUE_MAX: usize = 1_024;
+/// How often a write is signed anew because another transaction of its account came first.
+pub const NONCE_RETRIES_MAX: u32 = 64;
+/// Longest answer of a remote ledger that is read, in bytes: one block as JSON.
+pub const ANSWER_BYTES_MAX: u64 = 64 * 1024 * 1024;

@@ -1,0 +1,149 @@
+//! The chain's file: a first page of our own, and the database behind it.
+//!
+//! The database decides by one bit of its header which of its last two commits counts. Were that bit, or the file as a
+//! whole, set back, it would open without complaint one block earlier, and an acknowledged transaction would be gone.
+//! So the first page remembers the newest block that was acknowledged. It is written after the block is durable and is
+//! not waited for: after a power cut it may be older than the chain, or torn and then ignored, but never newer.
+
+use std::io;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use florin_protocol::Digest;
+use redb::{BackendError, StorageBackend};
+
+/// Length of the page in front of the database.
+const PAGE: u64 = 4_096;
+/// What the file begins with.
+const MAGIC: &[u8; 16] = b"FLORIN LEDGER 1\n";
+/// Where the witness is: in a sector of its own.
+const WITNESS_AT: u64 = 512;
+/// number, digest, check.
+const WITNESS_LEN: usize = 72;
+
+/// A file, or what a test puts in its place, seen without its first page.
+#[derive(Clone, Debug)]
+pub(crate) struct Device(pub(crate) Arc<dyn StorageBackend>);
+
+fn behind(offset: u64) -> io::Result<u64> {
+    offset
+        .checked_add(PAGE)
+        .ok_or_else(|| io::Error::other("an offset beyond the end of all files"))
+}
+
+impl StorageBackend for Device {
+    fn len(&self) -> io::Result<u64> {
+        // An empty file is an empty database; a shorter first page never gets this far.
+        Ok(self.0.len()?.saturating_sub(PAGE))
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.0.read(behind(offset)?, out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(behind(len)?)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.0.write(behind(offset)?, data)
+    }
+
+    fn close(&self) -> io::Result<()> {
+        self.0.close()
+    }
+
+    // The ranges name no bytes of the file: they are places to lock, and stay where they are.
+    fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.0.try_lock_range(start, end)
+    }
+
+    fn try_lock_shared_range(
+        &self,
+        start: Bound<u64>,
+        end: Bound<u64>,
+    ) -> Result<bool, BackendError> {
+        self.0.try_lock_shared_range(start, end)
+    }
+
+    fn lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.0.lock_range(start, end)
+    }
+
+    fn lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.0.lock_shared_range(start, end)
+    }
+
+    fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.0.unlock_range(start, end)
+    }
+
+    fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.0.query_lock_range(start, end)
+    }
+}
+
+/// The newest acknowledged block, as the first page tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Witness {
+    pub(crate) number: u64,
+    pub(crate) digest: Digest,
+}
+
+impl Witness {
+    fn to_bytes(self) -> [u8; WITNESS_LEN] {
+        let mut bytes = [0; WITNESS_LEN];
+        let check = self.check();
+        let parts = self.number.to_le_bytes().into_iter().chain(self.digest.0).chain(check.0);
+        bytes.iter_mut().zip(parts).for_each(|(to, from)| *to = from);
+        bytes
+    }
+
+    fn check(&self) -> Digest {
+        let mut hasher = blake3::Hasher::new_derive_key("florin v1 witness");
+        hasher.update(&self.number.to_le_bytes());
+        hasher.update(&self.digest.0);
+        Digest(*hasher.finalize().as_bytes())
+    }
+
+    fn from_bytes(bytes: &[u8; WITNESS_LEN]) -> Option<Self> {
+        let (number, rest) = bytes.split_first_chunk::<8>()?;
+        let (digest, rest) = rest.split_first_chunk::<32>()?;
+        let witness = Self { number: u64::from_le_bytes(*number), digest: Digest(*digest) };
+        (witness.check().0.as_slice() == rest).then_some(witness)
+    }
+}
+
+impl Device {
+    /// Writes the first page of a new file.
+    pub(crate) fn format(&self) -> io::Result<()> {
+        self.0.set_len(PAGE)?;
+        self.0.write(0, MAGIC)
+    }
+
+    /// Whether the file begins like a ledger and goes on behind its first page.
+    pub(crate) fn is_ledger(&self) -> io::Result<bool> {
+        if self.0.len()? <= PAGE {
+            return Ok(false);
+        }
+        let mut magic = [0; MAGIC.len()];
+        self.0.read(0, &mut magic)?;
+        Ok(magic == *MAGIC)
+    }
+
+    /// Remembers an acknowledged block. Not waited for.
+    pub(crate) fn remember(&self, witness: Witness) -> io::Result<()> {
+        self.0.write(WITNESS_AT, &witness.to_bytes())
+    }
+
+    /// The newest acknowledged block; `None` if none was, or if the page was torn by a power cut.
+    pub(crate) fn witness(&self) -> io::Result<Option<Witness>> {
+        let mut bytes = [0; WITNESS_LEN];
+        self.0.read(WITNESS_AT, &mut bytes)?;
+        Ok(Witness::from_bytes(&bytes))
+    }
+}

@@ -1,0 +1,181 @@
+//! From the file back to a state: every block is followed from genesis, and what comes out is held against what is
+//! stored.
+
+use std::collections::VecDeque;
+use std::num::NonZeroUsize;
+use std::thread;
+
+use florin_protocol::{Canonical, Digest, Market};
+
+use crate::api::TxId;
+use crate::limits::RECENT_MAX;
+use crate::local::ChainError;
+use crate::local::block::{Block, Genesis, Head, transactions_digest};
+use crate::local::store::Store;
+use crate::state::{ApplyError, Draft, State, tables_digest};
+use crate::transaction::{Checked, Outcome, check_on};
+
+/// What the newest transactions came to, block by block, for whoever lost an answer.
+#[derive(Debug, Default)]
+pub(crate) struct Recent {
+    blocks: VecDeque<Vec<(TxId, Outcome)>>,
+    count: usize,
+}
+
+impl Recent {
+    /// Adds a block's outcomes and forgets the oldest beyond [`RECENT_MAX`].
+    pub(crate) fn add(&mut self, outcomes: Vec<(TxId, Outcome)>) {
+        self.count = self.count.saturating_add(outcomes.len());
+        self.blocks.push_back(outcomes);
+        while self.count > RECENT_MAX {
+            let Some(oldest) = self.blocks.pop_front() else { break };
+            self.count = self.count.saturating_sub(oldest.len());
+        }
+    }
+
+    /// What a transaction came to, if it was carried out not long ago.
+    pub(crate) fn outcome(&self, id: TxId) -> Option<Outcome> {
+        let mut newest_first = self.blocks.iter().rev().flatten();
+        newest_first.find_map(|(other, outcome)| (*other == id).then_some(*outcome))
+    }
+}
+
+/// A chain as it comes from its file.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) genesis: Genesis,
+    pub(crate) state: State,
+    pub(crate) head: Head,
+    pub(crate) recent: Recent,
+    pub(crate) transactions: u64,
+}
+
+/// How much is believed of what is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trust {
+    /// Account signatures were checked before the transactions were stored, and every byte of them is under the
+    /// operator's signature of the head.
+    Operator,
+    /// Nobody: every account signature and every block signature is checked again.
+    Nobody,
+}
+
+/// Follows the chain from genesis.
+pub(crate) fn load(store: &Store, trust: Trust) -> Result<Loaded, ChainError> {
+    let genesis = Genesis::from_bytes(&store.genesis()?)
+        .map_err(|error| ChainError::corrupt(format!("table meta, row genesis: {error}")))?;
+    if let Some(fault) = genesis.fault() {
+        return Err(ChainError::corrupt(format!("table meta, row genesis: {fault}")));
+    }
+    let witness = store.witness()?;
+    if witness.is_none() {
+        tracing::warn!("the ledger's first page does not tell the newest acknowledged block");
+    }
+    let mut loaded = Loaded {
+        state: State::genesis(&genesis.allocations),
+        head: Head::genesis(&genesis),
+        genesis,
+        recent: Recent::default(),
+        transactions: 0,
+    };
+    let mut witnessed = witness.is_none_or(|w| w.number == 0 && w.digest == loaded.head.digest);
+    let mut last = None;
+    store.each_block(|number, bytes| {
+        let block = follow(&mut loaded, number, bytes, trust)?;
+        witnessed |= witness.is_some_and(|w| w.number == number && w.digest == loaded.head.digest);
+        last = Some(block);
+        Ok(())
+    })?;
+    if let Some(block) = last {
+        block
+            .header
+            .verify(loaded.genesis.operator_key)
+            .map_err(|error| ChainError::in_block(loaded.head.number, error))?;
+    }
+    if !witnessed {
+        let number = witness.map_or(0, |w| w.number);
+        return Err(ChainError::corrupt(format!(
+            "block {number} was acknowledged, but the chain ends at block {} or has another one in its place",
+            loaded.head.number
+        )));
+    }
+    if let Some(table) = loaded.state.difference(&store.state()?) {
+        return Err(ChainError::corrupt(format!(
+            "table {table} is not what the blocks up to {} lead to",
+            loaded.head.number
+        )));
+    }
+    Ok(loaded)
+}
+
+fn follow(
+    loaded: &mut Loaded,
+    number: u64,
+    bytes: &[u8],
+    trust: Trust,
+) -> Result<Block, ChainError> {
+    let fault = |what: String| ChainError::in_block(number, what);
+    let block = Block::from_bytes(bytes).map_err(|error| fault(error.to_string()))?;
+    let header = &block.header;
+    if header.body.number != number {
+        return Err(fault(format!("it calls itself block {}", header.body.number)));
+    }
+    match trust {
+        Trust::Operator => loaded.head.check_link(&header.body),
+        Trust::Nobody => loaded.head.check(header, loaded.genesis.operator_key),
+    }
+    .map_err(fault)?;
+    let head_bytes = header.to_bytes().len();
+    let transactions = bytes.get(head_bytes..).unwrap_or_default();
+    if transactions_digest(transactions) != header.body.transactions {
+        return Err(fault("its transactions are not the ones that were signed".to_owned()));
+    }
+    let market = loaded.genesis.market();
+    if trust == Trust::Nobody {
+        check_signatures(&block, market).map_err(fault)?;
+    }
+    let (outcomes, changes) = replay(&loaded.state, &block, market).map_err(fault)?;
+    if changes.1 != header.body.changes {
+        return Err(fault(
+            "its transactions lead to other changes than the signed ones".to_owned(),
+        ));
+    }
+    loaded.state.merge(changes.0);
+    loaded.recent.add(outcomes);
+    loaded.head = Head::of(header);
+    let count = u64::try_from(block.transactions.len()).unwrap_or(u64::MAX);
+    loaded.transactions = loaded.transactions.saturating_add(count);
+    Ok(block)
+}
+
+fn check_signatures(block: &Block, market: Market) -> Result<(), String> {
+    let threads = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let verdicts = check_on(market, block.transactions.clone(), threads);
+    match verdicts.iter().position(Result::is_err) {
+        Some(position) => Err(format!("transaction {position} is not signed by its account")),
+        None => Ok(()),
+    }
+}
+
+type Replayed = (Vec<(TxId, Outcome)>, (crate::state::Changes, Digest));
+
+fn replay(state: &State, block: &Block, market: Market) -> Result<Replayed, String> {
+    let mut draft = Draft::new(state);
+    let mut outcomes = Vec::with_capacity(block.transactions.len());
+    for (position, signed) in block.transactions.iter().enumerate() {
+        let fault = |what: String| format!("transaction {position}: {what}");
+        let transaction = &signed.transaction;
+        if transaction.market != market {
+            return Err(fault("it is for another chain or market".to_owned()));
+        }
+        let checked = Checked::unchecked(signed.clone(), 0);
+        let (_, outcome) = draft
+            .apply(transaction, block.header.body.time)
+            .map_err(|error: ApplyError| fault(error.to_string()))?;
+        outcomes.push((checked.id(), outcome));
+    }
+    let changes = draft.into_changes();
+    let rows = changes.rows().map_err(|error| error.to_string())?;
+    let digest = tables_digest(&rows);
+    Ok((outcomes, (changes, digest)))
+}

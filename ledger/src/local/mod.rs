@@ -1,0 +1,305 @@
+//! The embedded chain: hash-linked blocks, signed by their operator, in one file.
+//!
+//! A block is durable before anybody hears that its transactions were carried out, and a reader never sees a balance
+//! that a power cut could take back. The state is kept in memory and stored beside the blocks in the same commit; when
+//! the file is opened, the blocks are followed from genesis and must lead to exactly what is stored.
+
+mod block;
+mod device;
+mod error;
+mod load;
+mod store;
+mod writer;
+
+#[cfg(test)]
+mod crash_tests;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use florin_protocol::{Address, Canonical, Digest, Market, NodeSigner, Tick};
+use redb::StorageBackend;
+use redb::backends::FileBackend;
+
+use crate::api::{LedgerError, Refusal, TxId};
+use crate::limits::{BLOCK_BYTES_MAX, BLOCK_TRANSACTIONS_MAX};
+use crate::state::State;
+use crate::transaction::{Checked, Fate, Outcome, SignedTransaction, check_all};
+
+pub use block::{Block, Genesis, Head, Header};
+pub use error::ChainError;
+
+use device::{Device, Witness};
+use load::{Trust, load};
+use store::Store;
+use writer::{Answers, Live, Queue, Writer, gone};
+
+/// What tells a chain the time. It may jump: a block is never earlier than its parent.
+pub type Clock = Arc<dyn Fn() -> Tick + Send + Sync>;
+
+/// What [`LocalChain::verify`] found to be in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verification {
+    /// The market that the chain keeps.
+    pub market: Market,
+    /// How many blocks there are.
+    pub blocks: u64,
+    /// How many transactions are in them; the account signature of each was checked.
+    pub transactions: u64,
+    /// Digest of the state that they lead to, which is the stored one.
+    pub state: Digest,
+}
+
+/// A ledger in one file, run by one operator. Reads are answered from memory; writes are gathered into blocks by a
+/// thread of its own, so that callers who write together share one durable commit.
+pub struct LocalChain {
+    genesis: Genesis,
+    market: Market,
+    live: Arc<RwLock<Live>>,
+    store: Arc<Store>,
+    clock: Clock,
+    queue: Queue,
+}
+
+impl fmt::Debug for LocalChain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalChain").field("market", &self.market).finish_non_exhaustive()
+    }
+}
+
+impl LocalChain {
+    /// Writes a new chain's file. It appears at `path` whole or not at all.
+    ///
+    /// # Errors
+    /// [`ChainError::Exists`], [`ChainError::BadGenesis`], [`ChainError::Full`] or [`ChainError::Io`].
+    pub fn create(path: &Path, genesis: &Genesis) -> Result<Market, ChainError> {
+        if let Some(fault) = genesis.fault() {
+            return Err(ChainError::BadGenesis(fault));
+        }
+        if path.exists() {
+            return Err(ChainError::Exists(path.display().to_string()));
+        }
+        let mut unfinished = path.as_os_str().to_owned();
+        unfinished.push(".unfinished");
+        let unfinished = Path::new(&unfinished);
+        // What a create that was cut off has left is worth nothing.
+        match fs::remove_file(unfinished) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(unfinished)?;
+        drop(Self::create_on(file_device(file.try_clone()?)?, genesis)?);
+        file.sync_all()?;
+        fs::rename(unfinished, path)?;
+        sync_folder(path)?;
+        Ok(genesis.market())
+    }
+
+    fn create_on(device: Device, genesis: &Genesis) -> Result<Store, ChainError> {
+        let state = State::genesis(&genesis.allocations);
+        let rows = state.rows()?;
+        let store = Store::create(device, &genesis.to_bytes(), &rows)?;
+        store.remember(Witness { number: 0, digest: genesis.digest() })?;
+        Ok(store)
+    }
+
+    /// Opens a chain: follows it from genesis, checks that blocks, operator's signature and stored state agree, and
+    /// starts its writer.
+    ///
+    /// # Errors
+    /// [`ChainError`].
+    pub fn open(path: &Path, operator: NodeSigner, clock: Clock) -> Result<Self, ChainError> {
+        Self::open_on(open_file(path)?, operator, clock)
+    }
+
+    pub(crate) fn open_on(
+        device: Device,
+        operator: NodeSigner,
+        clock: Clock,
+    ) -> Result<Self, ChainError> {
+        let (writer, genesis) = Self::load_on(device, operator, clock)?;
+        let market = genesis.market();
+        let (live, store) = (Arc::clone(&writer.live), Arc::clone(&writer.store));
+        let clock = Arc::clone(&writer.clock);
+        Ok(Self { genesis, market, live, store, clock, queue: Queue::start(writer)? })
+    }
+
+    fn load_on(
+        device: Device,
+        operator: NodeSigner,
+        clock: Clock,
+    ) -> Result<(Writer, Genesis), ChainError> {
+        let store = Store::open(device)?;
+        let loaded = load(&store, Trust::Operator)?;
+        let (expected, got) = (loaded.genesis.operator_key, operator.key());
+        if expected != got {
+            return Err(ChainError::WrongOperator { expected, got });
+        }
+        tracing::info!(
+            blocks = loaded.head.number,
+            transactions = loaded.transactions,
+            "the ledger agrees with its blocks"
+        );
+        // Had the power failed before the first page was written, it is behind the chain now.
+        store.remember(Witness { number: loaded.head.number, digest: loaded.head.digest })?;
+        let live =
+            Live { state: loaded.state, head: loaded.head, recent: loaded.recent, halted: None };
+        let live = Arc::new(RwLock::new(live));
+        Ok((Writer { store: Arc::new(store), live, operator, clock }, loaded.genesis))
+    }
+
+    /// Rebuilds a chain's state from genesis, checking every account's and every operator's signature on the way, and
+    /// compares it with the stored one.
+    ///
+    /// # Errors
+    /// [`ChainError`]; [`ChainError::Locked`] while a coordinator has it open.
+    pub fn verify(path: &Path) -> Result<Verification, ChainError> {
+        let store = Store::open(open_file(path)?)?;
+        let loaded = load(&store, Trust::Nobody)?;
+        Ok(Verification {
+            market: loaded.genesis.market(),
+            blocks: loaded.head.number,
+            transactions: loaded.transactions,
+            state: loaded.state.digest()?,
+        })
+    }
+
+    /// What the chain began with.
+    #[must_use]
+    pub const fn genesis(&self) -> &Genesis {
+        &self.genesis
+    }
+
+    /// Chain and genesis.
+    #[must_use]
+    pub const fn chain_market(&self) -> Market {
+        self.market
+    }
+
+    /// The newest block.
+    #[must_use]
+    pub fn head(&self) -> Head {
+        self.read(|live| live.head)
+    }
+
+    /// A block; `None` beyond the newest.
+    ///
+    /// # Errors
+    /// [`LedgerError::Corrupt`] or [`LedgerError::Unavailable`].
+    pub fn block(&self, number: u64) -> Result<Option<Block>, LedgerError> {
+        let Some(bytes) = self.store.block(number)? else { return Ok(None) };
+        let block = Block::from_bytes(&bytes);
+        block.map(Some).map_err(|error| ChainError::in_block(number, error).into())
+    }
+
+    /// What became of a transaction.
+    #[must_use]
+    pub fn fate(&self, from: Address, nonce: u64, id: TxId) -> Fate {
+        self.read(|live| match live.recent.outcome(id) {
+            Some(outcome) => Fate::CarriedOut(outcome),
+            None if live.state.nonce(from) <= nonce => Fate::NotYet,
+            None => Fate::Unknown,
+        })
+    }
+
+    /// A copy of everything that the ledger knows now.
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.read(|live| live.state.clone())
+    }
+
+    pub(crate) fn read<T>(&self, look: impl FnOnce(&Live) -> T) -> T {
+        look(&self.live.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The time by which the next block would be judged.
+    pub(crate) fn time(&self) -> Tick {
+        (self.clock)().max(self.head().time)
+    }
+
+    /// Carries out one transaction. Returns when it is durable.
+    ///
+    /// # Errors
+    /// [`LedgerError`].
+    pub fn submit(&self, transaction: SignedTransaction) -> Result<Outcome, LedgerError> {
+        let checked = transaction.check(self.market)?;
+        let answer = self.queue.submit(vec![checked])?.pop().ok_or_else(gone)?;
+        Ok(answer?)
+    }
+
+    /// Carries out many transactions, in blocks of up to [`BLOCK_TRANSACTIONS_MAX`]; signatures are checked on all
+    /// cores. The answers come in the order of the transactions; refused ones are left out of the blocks.
+    ///
+    /// # Errors
+    /// [`LedgerError`] if a block could not be made durable: which of the earlier ones stand is told by
+    /// [`LocalChain::fate`].
+    pub fn submit_many(
+        &self,
+        transactions: Vec<SignedTransaction>,
+    ) -> Result<Answers, LedgerError> {
+        self.submit_checked(check_all(self.market, transactions))
+    }
+
+    pub(crate) fn submit_checked(
+        &self,
+        transactions: Vec<Result<Checked, Refusal>>,
+    ) -> Result<Answers, LedgerError> {
+        let mut answers: Vec<Option<Result<Outcome, Refusal>>> = Vec::new();
+        let mut waiting = Vec::new();
+        let mut chunk = Vec::new();
+        let mut bytes = 0usize;
+        for transaction in transactions {
+            match transaction {
+                Err(refusal) => answers.push(Some(Err(refusal))),
+                Ok(checked) => {
+                    bytes = bytes.saturating_add(checked.bytes());
+                    if chunk.len() >= BLOCK_TRANSACTIONS_MAX || bytes > BLOCK_BYTES_MAX {
+                        bytes = checked.bytes();
+                        waiting.push(self.queue.send(std::mem::take(&mut chunk))?);
+                    }
+                    chunk.push(checked);
+                    answers.push(None);
+                }
+            }
+        }
+        if !chunk.is_empty() {
+            waiting.push(self.queue.send(chunk)?);
+        }
+        let mut carried_out = Vec::with_capacity(answers.len());
+        for reply in waiting {
+            carried_out.extend(reply.recv().map_err(|_| gone())??);
+        }
+        let mut carried_out = carried_out.into_iter();
+        answers
+            .into_iter()
+            .map(|answer| answer.or_else(|| carried_out.next()).ok_or_else(gone))
+            .collect()
+    }
+}
+
+fn file_device(file: File) -> Result<Device, ChainError> {
+    let backend: Arc<dyn StorageBackend> = Arc::new(FileBackend::new(file)?);
+    Ok(Device(backend))
+}
+
+fn open_file(path: &Path) -> Result<Device, ChainError> {
+    let file = OpenOptions::new().read(true).write(true).open(path);
+    file_device(file.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => ChainError::Missing(path.display().to_string()),
+        _ => error.into(),
+    })?)
+}
+
+/// Makes a new name in a folder durable, where the system lets folders be opened.
+fn sync_folder(path: &Path) -> Result<(), ChainError> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    match File::open(folder.unwrap_or_else(|| Path::new("."))) {
+        Ok(folder) => Ok(folder.sync_all()?),
+        Err(_) => Ok(()),
+    }
+}

@@ -1,0 +1,214 @@
+//! The chain on disk: blocks and state in one database, one durable commit per block.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
+
+use crate::local::ChainError;
+use crate::local::device::{Device, Witness};
+use crate::state::{State, TABLES, TableRows};
+
+const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
+const BLOCKS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("blocks");
+/// The row of [`META`] that holds the genesis.
+const GENESIS: &str = "genesis";
+/// Pages kept in memory. The state is in memory anyway, so that this serves the write path alone.
+const CACHE_BYTES: usize = 64 * 1024 * 1024;
+
+fn table(name: &str) -> TableDefinition<'_, &'static [u8], &'static [u8]> {
+    TableDefinition::new(name)
+}
+
+/// The database, and the page in front of it.
+#[derive(Debug)]
+pub(crate) struct Store {
+    database: Database,
+    device: Device,
+    /// A planted bug for the crash tests: the block in one commit, its changes in the next.
+    #[cfg(test)]
+    pub(crate) split_commits: bool,
+}
+
+impl From<redb::Error> for ChainError {
+    fn from(error: redb::Error) -> Self {
+        match error {
+            redb::Error::DatabaseAlreadyOpen => Self::Locked,
+            redb::Error::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                Self::corrupt("the file ends before its last page".to_owned())
+            }
+            redb::Error::Io(error) => error.into(),
+            redb::Error::PreviousIo => Self::Io(io::Error::other(
+                "an earlier write failed: start again once the disk is well",
+            )),
+            other => Self::corrupt(format!("the database says: {other}")),
+        }
+    }
+}
+
+impl From<DatabaseError> for ChainError {
+    fn from(error: DatabaseError) -> Self {
+        redb::Error::from(error).into()
+    }
+}
+
+/// Runs a step of the database that reads untrusted pages. Where it panics on a damaged page, that is an error too.
+fn guarded<T>(step: impl FnOnce() -> Result<T, ChainError>) -> Result<T, ChainError> {
+    catch_unwind(AssertUnwindSafe(step)).unwrap_or_else(|_| {
+        Err(ChainError::corrupt("the database stumbled over one of its pages".to_owned()))
+    })
+}
+
+impl Store {
+    /// A new database behind a new first page.
+    pub(crate) fn create(
+        device: Device,
+        genesis: &[u8],
+        state: &[TableRows],
+    ) -> Result<Self, ChainError> {
+        device.format()?;
+        let store = Self::on(device)?;
+        let run = || -> Result<(), redb::Error> {
+            let mut write = store.database.begin_write()?;
+            write.set_two_phase_commit(true);
+            write.open_table(META)?.insert(GENESIS, genesis)?;
+            write.open_table(BLOCKS)?;
+            for name in TABLES {
+                write.open_table(table(name))?;
+            }
+            write_rows(&write, state)?;
+            Ok(write.commit()?)
+        };
+        run()?;
+        Ok(store)
+    }
+
+    /// Opens a database and checks every page of it against the database's own checksums.
+    pub(crate) fn open(device: Device) -> Result<Self, ChainError> {
+        if !device.is_ledger()? {
+            return Err(ChainError::NotALedger);
+        }
+        guarded(|| {
+            let mut store = Self::on(device)?;
+            if !store.database.check_integrity()? {
+                return Err(ChainError::corrupt(
+                    "pages of the database do not have their checksums".to_owned(),
+                ));
+            }
+            Ok(store)
+        })
+    }
+
+    fn on(device: Device) -> Result<Self, ChainError> {
+        let database =
+            redb::Builder::new().set_cache_size(CACHE_BYTES).create_with_backend(device.clone())?;
+        Ok(Self {
+            database,
+            device,
+            #[cfg(test)]
+            split_commits: false,
+        })
+    }
+
+    /// Makes a block and its changes durable together.
+    pub(crate) fn commit(
+        &self,
+        number: u64,
+        block: &[u8],
+        changes: &[TableRows],
+    ) -> Result<(), ChainError> {
+        let run = || -> Result<(), redb::Error> {
+            let mut write = self.database.begin_write()?;
+            write.set_two_phase_commit(true);
+            write.open_table(BLOCKS)?.insert(number, block)?;
+            #[cfg(test)]
+            if self.split_commits {
+                write.commit()?;
+                write = self.database.begin_write()?;
+                write.set_two_phase_commit(true);
+            }
+            write_rows(&write, changes)?;
+            Ok(write.commit()?)
+        };
+        Ok(run()?)
+    }
+
+    /// Remembers that a block was acknowledged.
+    pub(crate) fn remember(&self, witness: Witness) -> Result<(), ChainError> {
+        Ok(self.device.remember(witness)?)
+    }
+
+    /// The newest block that was acknowledged, if it is known.
+    pub(crate) fn witness(&self) -> Result<Option<Witness>, ChainError> {
+        Ok(self.device.witness()?)
+    }
+
+    /// The genesis' canonical bytes.
+    pub(crate) fn genesis(&self) -> Result<Vec<u8>, ChainError> {
+        guarded(|| {
+            let run = || -> Result<Option<Vec<u8>>, redb::Error> {
+                let read = self.database.begin_read()?;
+                Ok(read.open_table(META)?.get(GENESIS)?.map(|bytes| bytes.value().to_vec()))
+            };
+            run()?.ok_or_else(|| ChainError::corrupt("table meta has no genesis".to_owned()))
+        })
+    }
+
+    /// A block's canonical bytes.
+    pub(crate) fn block(&self, number: u64) -> Result<Option<Vec<u8>>, ChainError> {
+        guarded(|| {
+            let run = || -> Result<Option<Vec<u8>>, redb::Error> {
+                let read = self.database.begin_read()?;
+                Ok(read.open_table(BLOCKS)?.get(number)?.map(|bytes| bytes.value().to_vec()))
+            };
+            Ok(run()?)
+        })
+    }
+
+    /// Hands every block on, oldest first, until `take` finds fault with one.
+    pub(crate) fn each_block(
+        &self,
+        mut take: impl FnMut(u64, &[u8]) -> Result<(), ChainError>,
+    ) -> Result<(), ChainError> {
+        guarded(|| {
+            let read = self.database.begin_read().map_err(redb::Error::from)?;
+            let blocks = read.open_table(BLOCKS).map_err(redb::Error::from)?;
+            for row in blocks.iter().map_err(redb::Error::from)? {
+                let (number, bytes) = row.map_err(redb::Error::from)?;
+                take(number.value(), bytes.value())?;
+            }
+            Ok(())
+        })
+    }
+
+    /// The state as it is stored.
+    pub(crate) fn state(&self) -> Result<State, ChainError> {
+        guarded(|| {
+            let mut state = State::default();
+            let read = self.database.begin_read().map_err(redb::Error::from)?;
+            for name in TABLES {
+                let rows = read.open_table(table(name)).map_err(redb::Error::from)?;
+                for row in rows.iter().map_err(redb::Error::from)? {
+                    let (key, value) = row.map_err(redb::Error::from)?;
+                    state.restore(name, key.value(), value.value()).map_err(|error| {
+                        ChainError::corrupt(format!("table {name} has a row that is none: {error}"))
+                    })?;
+                }
+            }
+            Ok(state)
+        })
+    }
+}
+
+fn write_rows(write: &redb::WriteTransaction, tables: &[TableRows]) -> Result<(), redb::Error> {
+    for (name, rows) in tables {
+        let mut table = write.open_table(table(name))?;
+        for (key, value) in rows {
+            match value {
+                Some(value) => table.insert(key.as_slice(), value.as_slice())?,
+                None => table.remove(key.as_slice())?,
+            };
+        }
+    }
+    Ok(())
+}

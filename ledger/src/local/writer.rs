@@ -1,0 +1,273 @@
+//! The one writer: gathers what arrives together into one block, and makes it durable before anybody hears of it.
+
+use std::fmt;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::thread::{self, JoinHandle};
+
+use florin_protocol::{NodeSigner, Signed, Tick};
+
+use crate::api::{LedgerError, Refusal, TxId};
+use crate::limits::{BLOCK_BYTES_MAX, BLOCK_TRANSACTIONS_MAX, QUEUE_MAX};
+use crate::local::block::{Head, Header, seal, transactions_digest};
+use crate::local::device::Witness;
+use crate::local::load::Recent;
+use crate::local::store::Store;
+use crate::local::{ChainError, Clock};
+use crate::state::{ApplyError, Changes, Draft, State, TableRows, tables_digest};
+use crate::transaction::{Checked, Outcome, SignedTransaction};
+
+/// What readers see: only what is durable.
+#[derive(Debug)]
+pub(crate) struct Live {
+    pub(crate) state: State,
+    pub(crate) head: Head,
+    pub(crate) recent: Recent,
+    /// Why nothing more is written, once something went wrong.
+    pub(crate) halted: Option<Halt>,
+}
+
+/// Why a chain takes no more transactions until it is opened again.
+#[derive(Clone, Debug)]
+pub(crate) enum Halt {
+    /// The disk failed: whether the last block is on it is not known.
+    Storage(String),
+    /// The books contradict themselves.
+    Broken(String),
+}
+
+impl Halt {
+    pub(crate) fn error(&self) -> LedgerError {
+        match self {
+            Self::Storage(what) => LedgerError::Unavailable(what.clone()),
+            Self::Broken(what) => LedgerError::Corrupt(what.clone()),
+        }
+    }
+}
+
+/// The answers to a submission, in its order.
+pub(crate) type Answers = Vec<Result<Outcome, Refusal>>;
+
+/// Transactions that want to be in one block, and where the answers go.
+pub(crate) struct Job {
+    transactions: Vec<Checked>,
+    reply: SyncSender<Result<Answers, LedgerError>>,
+}
+
+impl Job {
+    fn bytes(&self) -> usize {
+        self.transactions.iter().fold(0usize, |sum, t| sum.saturating_add(t.bytes()))
+    }
+}
+
+/// Makes blocks. Everything about a chain that changes goes through here.
+pub(crate) struct Writer {
+    pub(crate) store: Arc<Store>,
+    pub(crate) live: Arc<RwLock<Live>>,
+    pub(crate) operator: NodeSigner,
+    pub(crate) clock: Clock,
+}
+
+impl fmt::Debug for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writer").field("operator", &self.operator).finish_non_exhaustive()
+    }
+}
+
+/// A block that is decided but not durable.
+struct Decided {
+    answers: Answers,
+    outcomes: Vec<(TxId, Outcome)>,
+    accepted: Vec<SignedTransaction>,
+    changes: Changes,
+    rows: Vec<TableRows>,
+    head: Head,
+    time: Tick,
+}
+
+impl Writer {
+    /// Carries out transactions as one block. Refused ones are left out; without any other there is no block.
+    pub(crate) fn write(&self, transactions: Vec<Checked>) -> Result<Answers, LedgerError> {
+        let decided = self.decide(transactions)?;
+        if decided.accepted.is_empty() {
+            return Ok(decided.answers);
+        }
+        self.make_durable(decided).inspect_err(|error| {
+            let halt = match error {
+                LedgerError::Corrupt(what) => Halt::Broken(what.clone()),
+                other => Halt::Storage(other.to_string()),
+            };
+            self.halt(halt);
+        })
+    }
+
+    /// Every transaction against the state as it will be before it, without changing anything that readers see.
+    fn decide(&self, transactions: Vec<Checked>) -> Result<Decided, LedgerError> {
+        let live = self.live.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(halt) = &live.halted {
+            return Err(halt.error());
+        }
+        let time = (self.clock)().max(live.head.time);
+        let mut draft = Draft::new(&live.state);
+        let mut answers = Vec::with_capacity(transactions.len());
+        let (mut outcomes, mut accepted) = (Vec::new(), Vec::new());
+        for checked in transactions {
+            // Somebody who lost the answer may send the same again.
+            if let Some(outcome) = self.repeated(&live, &checked) {
+                answers.push(Ok(outcome));
+                continue;
+            }
+            match draft.apply(checked.transaction(), time) {
+                Ok((_, outcome)) => {
+                    answers.push(Ok(outcome));
+                    outcomes.push((checked.id(), outcome));
+                    accepted.push(checked.into_signed());
+                }
+                Err(ApplyError::Refused(refusal)) => answers.push(Err(refusal)),
+                Err(ApplyError::Broken(what)) => {
+                    drop(live);
+                    self.halt(Halt::Broken(what.clone()));
+                    return Err(LedgerError::Corrupt(what));
+                }
+            }
+        }
+        let changes = draft.into_changes();
+        let rows = changes.rows().map_err(ChainError::from)?;
+        Ok(Decided { answers, outcomes, accepted, changes, rows, head: live.head, time })
+    }
+
+    fn repeated(&self, live: &Live, checked: &Checked) -> Option<Outcome> {
+        let transaction = checked.transaction();
+        if transaction.nonce >= live.state.nonce(transaction.from) {
+            return None;
+        }
+        live.recent.outcome(checked.id())
+    }
+
+    fn make_durable(&self, decided: Decided) -> Result<Answers, LedgerError> {
+        let Decided { answers, outcomes, accepted, changes, rows, head, time } = decided;
+        let number = head.number.checked_add(1).ok_or_else(|| {
+            LedgerError::Corrupt("the chain has used all of its block numbers".to_owned())
+        })?;
+        let bytes = borsh::to_vec(&accepted).map_err(ChainError::from)?;
+        let header = Header {
+            number,
+            parent: head.digest,
+            time,
+            transactions: transactions_digest(&bytes),
+            changes: tables_digest(&rows),
+        };
+        let sealed = seal(header, &bytes, |header| {
+            let Signed { signature, .. } = self.operator.sign(*header);
+            signature
+        });
+        let head = Head::of(&sealed.header);
+        self.store.commit(number, &sealed.bytes, &rows)?;
+        {
+            let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
+            live.state.merge(changes);
+            live.head = head;
+            live.recent.add(outcomes);
+        }
+        self.store.remember(Witness { number, digest: head.digest })?;
+        Ok(answers)
+    }
+
+    fn halt(&self, halt: Halt) {
+        tracing::error!(?halt, "the ledger takes no more transactions until it is opened again");
+        let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
+        live.halted.get_or_insert(halt);
+    }
+
+    /// Takes jobs until nobody is left to send any. What is queued when a block begins goes into it: callers that
+    /// arrive together share one commit, and nobody waits for more to come.
+    fn run(&self, jobs: &Receiver<Job>) {
+        let mut waiting: Option<Job> = None;
+        while let Some(first) = waiting.take().or_else(|| jobs.recv().ok()) {
+            let mut count = first.transactions.len();
+            let mut bytes = first.bytes();
+            let mut gathered = vec![first];
+            while count < BLOCK_TRANSACTIONS_MAX {
+                let Ok(next) = jobs.try_recv() else { break };
+                count = count.saturating_add(next.transactions.len());
+                bytes = bytes.saturating_add(next.bytes());
+                if count > BLOCK_TRANSACTIONS_MAX || bytes > BLOCK_BYTES_MAX {
+                    waiting = Some(next);
+                    break;
+                }
+                gathered.push(next);
+            }
+            self.serve(gathered);
+        }
+    }
+
+    fn serve(&self, jobs: Vec<Job>) {
+        let mut transactions = Vec::new();
+        let mut replies = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            replies.push((job.transactions.len(), job.reply));
+            transactions.extend(job.transactions);
+        }
+        let mut result = self.write(transactions).map(Vec::into_iter);
+        for (count, reply) in replies {
+            let answer = match &mut result {
+                Ok(answers) => Ok(answers.by_ref().take(count).collect()),
+                Err(LedgerError::Corrupt(what)) => Err(LedgerError::Corrupt(what.clone())),
+                Err(LedgerError::Unavailable(what)) => Err(LedgerError::Unavailable(what.clone())),
+                Err(other) => Err(LedgerError::Unavailable(other.to_string())),
+            };
+            // Whoever has stopped waiting can ask for the transaction's fate.
+            _ = reply.send(answer);
+        }
+    }
+}
+
+/// The writer's thread, and the way to it. Dropping it lets the thread finish what is queued and waits for it.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    jobs: Option<SyncSender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Queue {
+    pub(crate) fn start(writer: Writer) -> Result<Self, ChainError> {
+        let (jobs, receiver) = sync_channel(QUEUE_MAX);
+        let thread = thread::Builder::new()
+            .name("ledger".to_owned())
+            .spawn(move || writer.run(&receiver))?;
+        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
+    }
+
+    /// Queues transactions, at most a block's worth, and waits for the answers.
+    pub(crate) fn submit(&self, transactions: Vec<Checked>) -> Result<Answers, LedgerError> {
+        self.send(transactions)?.recv().map_err(|_| gone())?
+    }
+
+    /// Queues transactions, at most a block's worth. The answers come through what is returned.
+    pub(crate) fn send(
+        &self,
+        transactions: Vec<Checked>,
+    ) -> Result<Receiver<Result<Answers, LedgerError>>, LedgerError> {
+        let (reply, answers) = sync_channel(1);
+        let jobs = self.jobs.as_ref().ok_or_else(gone)?;
+        jobs.send(Job { transactions, reply }).map_err(|_| gone())?;
+        Ok(answers)
+    }
+}
+
+/// What a caller hears when the writer's thread is no more.
+pub(crate) fn gone() -> LedgerError {
+    LedgerError::Unavailable(
+        "the ledger's writer has stopped: start the coordinator again".to_owned(),
+    )
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        drop(self.jobs.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic in the writer has been reported by its thread; there is nobody left to tell.
+            _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! A ledger that somebody else runs, over HTTP. Keys stay here: what leaves is signed.
+
+use std::time::Duration;
+
+use florin_protocol::Market;
+
+use crate::api::LedgerError;
+use crate::channel::Channel;
+use crate::limits::ANSWER_BYTES_MAX;
+use crate::local::{Block, Genesis, Head};
+use crate::rpc::{Request, Response};
+use crate::transaction::{Fate, Outcome, SignedTransaction};
+
+/// Where a coordinator serves its ledger.
+pub const PATH: &str = "/v1/ledger";
+/// How long a connection may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long an answer may take: a block is one commit, and a busy disk is given time.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A [`crate::Ledger`] behind a coordinator's `POST /v1/ledger`.
+///
+/// It believes the coordinator's answers. Who does not wants [`RemoteLedger::genesis`] and [`RemoteLedger::block`], and
+/// follows the chain on its own.
+#[derive(Debug)]
+pub struct RemoteLedger {
+    agent: ureq::Agent,
+    url: String,
+    market: Market,
+}
+
+impl RemoteLedger {
+    /// Connects to a coordinator, such as `http://127.0.0.1:7070`, and asks for its market.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`].
+    pub fn connect(base_url: &str) -> Result<Self, LedgerError> {
+        let config = ureq::Agent::config_builder()
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .timeout_global(Some(ANSWER_TIMEOUT))
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .build();
+        let agent = ureq::Agent::new_with_config(config);
+        let url = format!("{}{PATH}", base_url.trim_end_matches('/'));
+        match post(&agent, &url, &Request::Market)?.into_result()? {
+            Response::Market(market) => Ok(Self { agent, url, market }),
+            _ => Err(Self::confused()),
+        }
+    }
+
+    fn confused() -> LedgerError {
+        LedgerError::Unavailable("it answers another question than it was asked".to_owned())
+    }
+
+    /// What the chain began with, checked against the market.
+    ///
+    /// # Errors
+    /// [`LedgerError`]; [`LedgerError::Corrupt`] for a genesis that is not the market's.
+    pub fn genesis(&self) -> Result<Genesis, LedgerError> {
+        match self.ask(Request::Genesis)? {
+            Response::Genesis(genesis) if genesis.market() == self.market => Ok(*genesis),
+            Response::Genesis(_) => {
+                Err(LedgerError::Corrupt("the genesis is not this market's".to_owned()))
+            }
+            _ => Err(Self::confused()),
+        }
+    }
+
+    /// The newest block's place, as the coordinator says.
+    ///
+    /// # Errors
+    /// [`LedgerError`].
+    pub fn head(&self) -> Result<Head, LedgerError> {
+        match self.ask(Request::Head)? {
+            Response::Head(head) => Ok(head),
+            _ => Err(Self::confused()),
+        }
+    }
+
+    /// A block; `None` beyond the newest.
+    ///
+    /// # Errors
+    /// [`LedgerError`].
+    pub fn block(&self, number: u64) -> Result<Option<Block>, LedgerError> {
+        match self.ask(Request::Block(number))? {
+            Response::Block(block) => Ok(block.map(|block| *block)),
+            _ => Err(Self::confused()),
+        }
+    }
+}
+
+fn post(agent: &ureq::Agent, url: &str, request: &Request) -> Result<Response, LedgerError> {
+    let lost = |error: ureq::Error| LedgerError::Unavailable(format!("{url}: {error}"));
+    let mut response = agent.post(url).send_json(request).map_err(lost)?;
+    let status = response.status();
+    if !status.is_success() {
+        let body = response.body_mut().with_config().limit(1_024).read_to_string();
+        let body = body.unwrap_or_default();
+        return Err(LedgerError::Unavailable(format!("{url}: {status} {}", body.trim())));
+    }
+    response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_json().map_err(lost)
+}
+
+impl Channel for RemoteLedger {
+    fn market(&self) -> Market {
+        self.market
+    }
+
+    fn ask(&self, request: Request) -> Result<Response, LedgerError> {
+        post(&self.agent, &self.url, &request)?.into_result()
+    }
+
+    fn submit(&self, transaction: SignedTransaction) -> Result<Outcome, LedgerError> {
+        let (from, nonce) = (transaction.transaction.from, transaction.transaction.nonce);
+        let id = transaction.transaction.id();
+        match self.ask(Request::Submit(Box::new(transaction))) {
+            Ok(Response::Outcome(outcome)) => Ok(outcome),
+            Ok(_) => Err(Self::confused()),
+            Err(LedgerError::Unavailable(lost)) => {
+                // The answer is lost, but perhaps not the transaction.
+                match self.ask(Request::Fate { from, nonce, id }) {
+                    Ok(Response::Fate(Fate::CarriedOut(outcome))) => Ok(outcome),
+                    Ok(Response::Fate(Fate::NotYet)) => Err(LedgerError::Unavailable(format!(
+                        "{lost}; transaction {id} has not been carried out so far"
+                    ))),
+                    _ => Err(LedgerError::Unavailable(format!(
+                        "{lost}; whether transaction {id} was carried out is not known"
+                    ))),
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+}

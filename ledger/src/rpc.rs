@@ -1,0 +1,214 @@
+//! The ledger as a conversation: what can be asked over the wire, and the one function that answers.
+//!
+//! Both sides are JSON. Amounts are decimal florins as text, ids are hexadecimal. Nothing in a response is secret:
+//! anybody may follow the chain from [`Request::Genesis`] with [`Request::Head`] and [`Request::Block`].
+
+use florin_protocol::{Address, Amount, Market, PayoutId, TaskId, Tick};
+use serde::{Deserialize, Serialize};
+
+use crate::api::{BondState, LedgerError, Refusal, SettlementStatus, StakeState, TaskState, TxId};
+use crate::channel::Channel;
+use crate::entry::Account;
+use crate::local::{Block, Genesis, Head, LocalChain};
+use crate::transaction::{Fate, Outcome, SignedTransaction};
+
+/// A question to a ledger, or a transaction for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Request {
+    /// Which market is this?
+    Market,
+    /// What time is it?
+    Now,
+    /// What does a wallet hold?
+    Balance {
+        /// Whose.
+        account: Address,
+    },
+    /// What have debits and slashes come to?
+    Treasury,
+    /// How does a task stand?
+    Task {
+        /// Which.
+        task: TaskId,
+    },
+    /// How many settlements of a task could be made final now?
+    Due {
+        /// Which.
+        task: TaskId,
+    },
+    /// What has an account bonded in a task?
+    Bond {
+        /// In which task.
+        task: TaskId,
+        /// Whose.
+        account: Address,
+    },
+    /// What has an account staked?
+    Stake {
+        /// Whose.
+        account: Address,
+    },
+    /// Is a provider's stake pledged to a task?
+    Pledged {
+        /// To which task.
+        task: TaskId,
+        /// Whose.
+        provider: Address,
+    },
+    /// What has an account claimed in a task?
+    Claimed {
+        /// In which task.
+        task: TaskId,
+        /// Whose.
+        account: Address,
+    },
+    /// Where is a settlement?
+    Settlement {
+        /// Of which task.
+        task: TaskId,
+        /// Its name.
+        payout: PayoutId,
+    },
+    /// Which nonce does an account's next transaction have?
+    Nonce {
+        /// Whose.
+        account: Address,
+    },
+    /// What became of a transaction?
+    Fate {
+        /// Who sent it.
+        from: Address,
+        /// Its nonce.
+        nonce: u64,
+        /// Its name.
+        id: TxId,
+    },
+    /// Carry this out. Sending the same again is safe.
+    Submit(Box<SignedTransaction>),
+    /// What did the chain begin with?
+    Genesis,
+    /// Which block is the newest?
+    Head,
+    /// What is in a block?
+    Block(u64),
+}
+
+/// What comes back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Response {
+    /// To [`Request::Market`].
+    Market(Market),
+    /// To [`Request::Now`].
+    Now(Tick),
+    /// To [`Request::Balance`], [`Request::Treasury`] and [`Request::Claimed`].
+    Amount(Amount),
+    /// To [`Request::Task`]; nothing for a task never opened.
+    Task(Option<Box<TaskState>>),
+    /// To [`Request::Due`]; nothing for a task never opened.
+    Due(Option<u64>),
+    /// To [`Request::Bond`].
+    Bond(BondState),
+    /// To [`Request::Stake`].
+    Stake(StakeState),
+    /// To [`Request::Pledged`].
+    Pledged(bool),
+    /// To [`Request::Settlement`].
+    Settlement(SettlementStatus),
+    /// To [`Request::Nonce`].
+    Nonce(u64),
+    /// To [`Request::Fate`].
+    Fate(Fate),
+    /// To [`Request::Submit`]: it is durable.
+    Outcome(Outcome),
+    /// To [`Request::Genesis`].
+    Genesis(Box<Genesis>),
+    /// To [`Request::Head`].
+    Head(Head),
+    /// To [`Request::Block`]; nothing beyond the newest.
+    Block(Option<Box<Block>>),
+    /// The ledger said no, and nothing changed.
+    Refused(Refusal),
+    /// The ledger cannot be asked now.
+    Unavailable(String),
+    /// The ledger's records contradict themselves.
+    Corrupt(String),
+}
+
+impl Response {
+    /// A response to the question, or what came instead.
+    ///
+    /// # Errors
+    /// [`LedgerError`] for the last three variants.
+    pub fn into_result(self) -> Result<Self, LedgerError> {
+        match self {
+            Self::Refused(refusal) => Err(LedgerError::Refused(refusal)),
+            Self::Unavailable(what) => Err(LedgerError::Unavailable(what)),
+            Self::Corrupt(what) => Err(LedgerError::Corrupt(what)),
+            answer => Ok(answer),
+        }
+    }
+}
+
+impl From<LedgerError> for Response {
+    fn from(error: LedgerError) -> Self {
+        match error {
+            LedgerError::Refused(refusal) => Self::Refused(refusal),
+            LedgerError::Unavailable(what) => Self::Unavailable(what),
+            LedgerError::Corrupt(what) => Self::Corrupt(what),
+            LedgerError::Signing(error) => Self::Unavailable(error.to_string()),
+        }
+    }
+}
+
+/// Answers one request. [`Request::Submit`] waits for the disk, so that a server calls this where it may block.
+#[must_use]
+pub fn answer(chain: &LocalChain, request: Request) -> Response {
+    chain.ask(request).unwrap_or_else(Response::from)
+}
+
+impl Channel for LocalChain {
+    fn market(&self) -> Market {
+        self.chain_market()
+    }
+
+    fn ask(&self, request: Request) -> Result<Response, LedgerError> {
+        let state =
+            |look: &dyn Fn(&crate::state::State) -> Response| self.read(|live| look(&live.state));
+        Ok(match request {
+            Request::Market => Response::Market(self.chain_market()),
+            Request::Now => Response::Now(self.time()),
+            Request::Balance { account } => state(&|s| Response::Amount(s.balance(account))),
+            Request::Treasury => state(&|s| Response::Amount(s.held(Account::Treasury))),
+            Request::Task { task } => state(&|s| Response::Task(s.task(task).map(Box::new))),
+            Request::Due { task } => {
+                let now = self.time();
+                state(&|s| Response::Due(s.due(task, now)))
+            }
+            Request::Bond { task, account } => state(&|s| Response::Bond(s.bond(task, account))),
+            Request::Stake { account } => state(&|s| Response::Stake(s.stake(account))),
+            Request::Pledged { task, provider } => {
+                state(&|s| Response::Pledged(s.pledged(task, provider)))
+            }
+            Request::Claimed { task, account } => {
+                state(&|s| Response::Amount(s.claimed(task, account)))
+            }
+            Request::Settlement { task, payout } => {
+                state(&|s| Response::Settlement(s.settlement(task, payout)))
+            }
+            Request::Nonce { account } => state(&|s| Response::Nonce(s.nonce(account))),
+            Request::Fate { from, nonce, id } => Response::Fate(self.fate(from, nonce, id)),
+            Request::Submit(transaction) => {
+                Response::Outcome(LocalChain::submit(self, *transaction)?)
+            }
+            Request::Genesis => Response::Genesis(Box::new(self.genesis().clone())),
+            Request::Head => Response::Head(self.head()),
+            Request::Block(number) => Response::Block(self.block(number)?.map(Box::new)),
+        })
+    }
+
+    fn submit(&self, transaction: SignedTransaction) -> Result<Outcome, LedgerError> {
+        Self::submit(self, transaction)
+    }
+}

@@ -1,0 +1,225 @@
+//! What participants and providers put at risk, how they get it back, and how they lose it.
+
+use florin_protocol::{Address, Amount, TaskId, Tick};
+
+use crate::api::{Refusal, Slash};
+use crate::entry::{Account, Cause, Movement};
+use crate::limits::PLEDGES_MAX;
+use crate::state::ApplyError;
+use crate::state::draft::{Draft, Effects, Write};
+use crate::state::rules::{affordable, more_than_nothing, only};
+use crate::state::tables::Pledges;
+use crate::transaction::Outcome;
+
+pub(super) fn bond(
+    draft: &Draft<'_>,
+    from: Address,
+    task: TaskId,
+    amount: Amount,
+) -> Result<Effects, ApplyError> {
+    let record = draft.task(task)?;
+    if record.closed {
+        return Err(Refusal::TaskClosed(task).into());
+    }
+    affordable(draft, from, amount)?;
+    let account = Account::Bond(task, from);
+    let (offered, smallest) = (draft.held(account).plus(amount)?, record.terms.bond_min);
+    if offered < smallest {
+        return Err(Refusal::TooSmall { offered, smallest }.into());
+    }
+    let mut effects = Effects { task: Some(task), ..Effects::nothing(Outcome::Done) };
+    if !amount.is_zero() {
+        let from = Account::Wallet(from);
+        effects.movements.push(Movement { from, to: account, amount, cause: Cause::Bonded });
+    }
+    if draft.bond_release(task, from).is_some() {
+        effects.writes.push(Write::Bond((task, from), None));
+    }
+    Ok(effects)
+}
+
+pub(super) fn unbond(
+    draft: &Draft<'_>,
+    from: Address,
+    task: TaskId,
+    now: Tick,
+) -> Result<Effects, ApplyError> {
+    let record = draft.task(task)?;
+    if draft.held(Account::Bond(task, from)).is_zero() {
+        return Err(Refusal::Missing(format!("{from} has no bond in task {task}")).into());
+    }
+    let mut effects = Effects::nothing(Outcome::Done);
+    // Asking twice does not move the moment.
+    if draft.bond_release(task, from).is_none() {
+        let release = now.after_ms(record.terms.unbond_ms);
+        effects.writes.push(Write::Bond((task, from), Some(release)));
+    }
+    Ok(effects)
+}
+
+pub(super) fn withdraw_bond(
+    draft: &Draft<'_>,
+    from: Address,
+    task: TaskId,
+    now: Tick,
+) -> Result<Effects, ApplyError> {
+    let record = draft.task(task)?;
+    let account = Account::Bond(task, from);
+    let amount = draft.held(account);
+    if amount.is_zero() {
+        return Err(Refusal::Missing(format!("{from} has no bond in task {task}")).into());
+    }
+    // A closed task has nothing pending: nothing can take from the bond any more.
+    if !record.closed {
+        let release = draft.bond_release(task, from).ok_or_else(|| {
+            Refusal::Missing(format!("the bond of {from} was not asked back: unbond first"))
+        })?;
+        if now < release {
+            return Err(Refusal::TooEarly { at: release, now }.into());
+        }
+    }
+    let to = Account::Wallet(from);
+    Ok(Effects {
+        movements: vec![Movement { from: account, to, amount, cause: Cause::BondReturned }],
+        writes: vec![Write::Bond((task, from), None)],
+        outcome: Outcome::Moved(amount),
+        task: Some(task),
+    })
+}
+
+pub(super) fn stake(
+    draft: &Draft<'_>,
+    from: Address,
+    amount: Amount,
+) -> Result<Effects, ApplyError> {
+    more_than_nothing(amount, "stake")?;
+    affordable(draft, from, amount)?;
+    let pledges = draft.pledges(from).cloned().unwrap_or_default();
+    Ok(Effects {
+        movements: vec![Movement {
+            from: Account::Wallet(from),
+            to: Account::Stake(from),
+            amount,
+            cause: Cause::Staked,
+        }],
+        writes: vec![Write::Stake(from, Some(Pledges { release: None, ..pledges }))],
+        ..Effects::nothing(Outcome::Done)
+    })
+}
+
+pub(super) fn pledge(
+    draft: &Draft<'_>,
+    from: Address,
+    task: TaskId,
+) -> Result<Effects, ApplyError> {
+    let record = draft.task(task)?;
+    if record.closed {
+        return Err(Refusal::TaskClosed(task).into());
+    }
+    let mut pledges = draft.pledges(from).cloned().unwrap_or_default();
+    if pledges.slashed.contains_key(&task) {
+        return Ok(Effects::nothing(Outcome::Done));
+    }
+    let (offered, smallest) = (draft.held(Account::Stake(from)), record.terms.stake_min);
+    if offered < smallest {
+        return Err(Refusal::TooSmall { offered, smallest }.into());
+    }
+    // Closed tasks have no hold on the stake any more: they make room.
+    pledges.slashed.retain(|task, _| draft.task(*task).is_ok_and(|record| !record.closed));
+    if pledges.slashed.len() >= PLEDGES_MAX {
+        let what = format!("a stake can be pledged to {PLEDGES_MAX} open tasks at once");
+        return Err(Refusal::Limit(what).into());
+    }
+    pledges.slashed.insert(task, Amount::ZERO);
+    // The new task's arbiter must not find a stake that is already on its way out.
+    pledges.release = None;
+    let writes = vec![Write::Stake(from, Some(pledges))];
+    Ok(Effects { writes, ..Effects::nothing(Outcome::Done) })
+}
+
+fn no_stake(owner: Address) -> Refusal {
+    Refusal::Missing(format!("{owner} has no stake"))
+}
+
+pub(super) fn unstake(draft: &Draft<'_>, from: Address, now: Tick) -> Result<Effects, ApplyError> {
+    if draft.held(Account::Stake(from)).is_zero() {
+        return Err(no_stake(from).into());
+    }
+    let mut pledges = draft.pledges(from).cloned().unwrap_or_default();
+    let mut effects = Effects::nothing(Outcome::Done);
+    if pledges.release.is_none() {
+        let open = pledges.slashed.keys().filter_map(|task| draft.task(*task).ok());
+        let delays = open.filter(|record| !record.closed).map(|record| record.terms.unbond_ms);
+        pledges.release = Some(now.after_ms(delays.max().unwrap_or_default()));
+        effects.writes.push(Write::Stake(from, Some(pledges)));
+    }
+    Ok(effects)
+}
+
+pub(super) fn withdraw_stake(
+    draft: &Draft<'_>,
+    from: Address,
+    now: Tick,
+) -> Result<Effects, ApplyError> {
+    let account = Account::Stake(from);
+    let amount = draft.held(account);
+    if amount.is_zero() {
+        return Err(no_stake(from).into());
+    }
+    let release = draft.pledges(from).and_then(|pledges| pledges.release).ok_or_else(|| {
+        Refusal::Missing(format!("the stake of {from} was not asked back: unstake first"))
+    })?;
+    if now < release {
+        return Err(Refusal::TooEarly { at: release, now }.into());
+    }
+    let to = Account::Wallet(from);
+    Ok(Effects {
+        movements: vec![Movement { from: account, to, amount, cause: Cause::StakeReturned }],
+        // Nothing is left to pledge: whoever stakes again pledges again.
+        writes: vec![Write::Stake(from, None)],
+        ..Effects::nothing(Outcome::Moved(amount))
+    })
+}
+
+pub(super) fn slash(
+    draft: &Draft<'_>,
+    from: Address,
+    slash: &Slash,
+) -> Result<Effects, ApplyError> {
+    let (task, account) = (slash.task, slash.account);
+    let record = draft.task(task)?;
+    only(from, record.terms.arbiter, "task's arbiter")?;
+    if record.closed {
+        return Err(Refusal::TaskClosed(task).into());
+    }
+    more_than_nothing(slash.amount, "slash")?;
+    let mut effects = Effects { task: Some(task), ..Effects::nothing(Outcome::Done) };
+    let (source, amount) = if slash.stake {
+        let missing = || Refusal::Missing(format!("{account} has no stake pledged to task {task}"));
+        let mut pledges = draft.pledges(account).cloned().ok_or_else(missing)?;
+        let before = *pledges.slashed.get(&task).ok_or_else(missing)?;
+        let source = Account::Stake(account);
+        let room = record.terms.stake_min.minus(before)?;
+        let amount = slash.amount.min(draft.held(source)).min(room);
+        let after = before.plus(amount)?;
+        if after == record.terms.stake_min {
+            // The pledge is used up: who wants to serve on must pledge again, with enough at risk.
+            pledges.slashed.remove(&task);
+        } else {
+            pledges.slashed.insert(task, after);
+        }
+        effects.writes.push(Write::Stake(account, Some(pledges)));
+        (source, amount)
+    } else {
+        let source = Account::Bond(task, account);
+        (source, slash.amount.min(draft.held(source)))
+    };
+    if amount.is_zero() {
+        let what = format!("nothing is left to slash from {account} in task {task}");
+        return Err(Refusal::Missing(what).into());
+    }
+    let to = Account::Treasury;
+    effects.movements.push(Movement { from: source, to, amount, cause: Cause::Slashed });
+    effects.outcome = Outcome::Moved(amount);
+    Ok(effects)
+}

@@ -1,0 +1,172 @@
+//! A state and the changes on top of it that are not durable yet.
+
+use std::collections::BTreeMap;
+
+use florin_protocol::{Address, Amount, PayoutId, TaskId, Tick};
+
+use crate::api::Refusal;
+use crate::entry::{Account, Movement, Pool};
+use crate::state::tables::{Changes, Pledges, Stage, State, TaskRecord};
+use crate::state::{ApplyError, rules};
+use crate::transaction::{Outcome, Transaction};
+
+/// A row that an action replaces, or takes away with `None`.
+#[derive(Clone, Debug)]
+pub(super) enum Write {
+    Task(TaskId, TaskRecord),
+    Settlement((TaskId, PayoutId), Option<Stage>),
+    Bond((TaskId, Address), Option<Tick>),
+    Stake(Address, Option<Pledges>),
+    Claimed((TaskId, Address), Amount),
+}
+
+/// Everything that one action does, decided before any of it is done.
+#[derive(Clone, Debug)]
+pub(super) struct Effects {
+    pub(super) movements: Vec<Movement>,
+    pub(super) writes: Vec<Write>,
+    pub(super) outcome: Outcome,
+    /// The task whose equation must hold afterwards.
+    pub(super) task: Option<TaskId>,
+}
+
+impl Effects {
+    pub(super) fn nothing(outcome: Outcome) -> Self {
+        Self { movements: Vec::new(), writes: Vec::new(), outcome, task: None }
+    }
+}
+
+/// Reads fall through to the state; changes stay here until the block that makes them is durable.
+#[derive(Debug)]
+pub(crate) struct Draft<'a> {
+    state: &'a State,
+    changes: Changes,
+}
+
+fn look<'m, K: Ord, V>(
+    changes: &'m BTreeMap<K, Option<V>>,
+    state: &'m BTreeMap<K, V>,
+    key: &K,
+) -> Option<&'m V> {
+    match changes.get(key) {
+        Some(value) => value.as_ref(),
+        None => state.get(key),
+    }
+}
+
+impl<'a> Draft<'a> {
+    pub(crate) fn new(state: &'a State) -> Self {
+        Self { state, changes: Changes::default() }
+    }
+
+    pub(crate) fn into_changes(self) -> Changes {
+        self.changes
+    }
+
+    pub(super) fn held(&self, account: Account) -> Amount {
+        look(&self.changes.books, &self.state.books, &account).copied().unwrap_or_default()
+    }
+
+    fn nonce(&self, account: Address) -> u64 {
+        look(&self.changes.nonces, &self.state.nonces, &account).copied().unwrap_or_default()
+    }
+
+    pub(super) fn task(&self, task: TaskId) -> Result<&TaskRecord, Refusal> {
+        look(&self.changes.tasks, &self.state.tasks, &task).ok_or(Refusal::UnknownTask(task))
+    }
+
+    pub(super) fn stage(&self, task: TaskId, payout: PayoutId) -> Option<&Stage> {
+        look(&self.changes.settlements, &self.state.settlements, &(task, payout))
+    }
+
+    pub(super) fn bond_release(&self, task: TaskId, owner: Address) -> Option<Tick> {
+        look(&self.changes.bonds, &self.state.bonds, &(task, owner)).copied()
+    }
+
+    pub(super) fn pledges(&self, owner: Address) -> Option<&Pledges> {
+        look(&self.changes.stakes, &self.state.stakes, &owner)
+    }
+
+    pub(super) fn claimed(&self, task: TaskId, account: Address) -> Amount {
+        look(&self.changes.claimed, &self.state.claimed, &(task, account))
+            .copied()
+            .unwrap_or_default()
+    }
+
+    /// Carries out one transaction on top of the changes so far.
+    pub(crate) fn apply(
+        &mut self,
+        transaction: &Transaction,
+        now: Tick,
+    ) -> Result<(Vec<Movement>, Outcome), ApplyError> {
+        let (from, expected) = (transaction.from, self.nonce(transaction.from));
+        if transaction.nonce != expected {
+            return Err(Refusal::WrongNonce { got: transaction.nonce, expected }.into());
+        }
+        let next = expected.checked_add(1).ok_or_else(|| {
+            Refusal::Limit(format!("the account {from} has used all of its nonces"))
+        })?;
+        let effects = rules::decide(self, from, &transaction.action, now)?;
+        // Nothing below is refused: a fault from here on is in the books, not in the transaction.
+        for movement in &effects.movements {
+            self.move_money(movement)?;
+        }
+        for write in effects.writes {
+            self.write(write);
+        }
+        self.changes.nonces.insert(from, Some(next));
+        if let Some(task) = effects.task {
+            self.conserve(task)?;
+        }
+        Ok((effects.movements, effects.outcome))
+    }
+
+    fn move_money(&mut self, movement: &Movement) -> Result<(), ApplyError> {
+        let Movement { from, to, amount, .. } = *movement;
+        let left = self.held(from).minus(amount).map_err(|error| {
+            ApplyError::Broken(format!("{amount} FLN from {from} to {to}: {error}"))
+        })?;
+        self.hold(from, left);
+        let sum = self.held(to).plus(amount)?;
+        self.hold(to, sum);
+        Ok(())
+    }
+
+    fn hold(&mut self, account: Account, amount: Amount) {
+        self.changes.books.insert(account, (!amount.is_zero()).then_some(amount));
+    }
+
+    fn write(&mut self, write: Write) {
+        let changes = &mut self.changes;
+        match write {
+            Write::Task(key, row) => _ = changes.tasks.insert(key, Some(row)),
+            Write::Settlement(key, row) => _ = changes.settlements.insert(key, row),
+            Write::Bond(key, row) => _ = changes.bonds.insert(key, row),
+            Write::Stake(key, row) => _ = changes.stakes.insert(key, row),
+            Write::Claimed(key, row) => _ = changes.claimed.insert(key, Some(row)),
+        }
+    }
+
+    /// `deposited = data paid + infrastructure paid + refunded + still locked`, pool by pool as far as they can be told
+    /// apart, and what is owed is what was paid and not claimed.
+    fn conserve(&self, task: TaskId) -> Result<(), ApplyError> {
+        let record = self.task(task)?;
+        let locked = [
+            self.held(Account::Escrow(task, Pool::Data)),
+            self.held(Account::Escrow(task, Pool::Infrastructure)),
+        ];
+        let deposited = record.terms.data.plus(record.terms.infrastructure)?;
+        let [data_locked, infrastructure_locked] = locked;
+        let paid = record.data_paid.plus(record.infrastructure_paid)?;
+        let accounted = Amount::total([paid, record.refunded, data_locked, infrastructure_locked])?;
+        let owed = self.held(Account::Owed(task));
+        if accounted != deposited || owed.plus(record.claimed)? != paid {
+            return Err(ApplyError::Broken(format!(
+                "task {task}: deposited {deposited}, data paid {}, infrastructure paid {}, refunded {}, locked \
+                 {data_locked} and {infrastructure_locked}, owed {owed}, claimed {}",
+                record.data_paid, record.infrastructure_paid, record.refunded, record.claimed
+            )));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,155 @@
+//! The rules of money, pure: a state, a transaction and a moment give movements or a refusal. No storage, no clock.
+
+mod bonds;
+mod draft;
+mod rules;
+mod settle;
+mod tables;
+mod tasks;
+
+#[cfg(test)]
+mod tests;
+
+use florin_protocol::{Address, Amount, PayoutId, TaskId, Tick};
+
+use crate::api::{BondState, Refusal, SettlementStatus, StakeState, TaskState};
+use crate::entry::{Account, Movement, Pool};
+use crate::transaction::{Outcome, Transaction};
+
+pub(crate) use draft::Draft;
+pub(crate) use tables::{Changes, TABLES, TableRows, tables_digest};
+pub use tables::{Pledges, Stage, State, TaskRecord};
+
+/// Why a transaction was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ApplyError {
+    /// The rules do not allow it. Nothing changed.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The books contradict themselves: a fault of this program or of its records. Nothing more may be done with this
+    /// state.
+    #[error("the books do not add up: {0}")]
+    Broken(String),
+}
+
+impl From<florin_protocol::AmountError> for ApplyError {
+    fn from(error: florin_protocol::AmountError) -> Self {
+        Self::Broken(error.to_string())
+    }
+}
+
+/// Carries out one transaction whose signature has been checked: everything is checked, then everything is changed.
+///
+/// # Errors
+/// [`ApplyError::Refused`] leaves the state as it was. [`ApplyError::Broken`] does too, and means that no more may be
+/// asked of it.
+pub fn apply(
+    state: &mut State,
+    transaction: &Transaction,
+    now: Tick,
+) -> Result<(Vec<Movement>, Outcome), ApplyError> {
+    let mut draft = Draft::new(state);
+    let done = draft.apply(transaction, now)?;
+    let changes = draft.into_changes();
+    state.merge(changes);
+    Ok(done)
+}
+
+impl State {
+    /// What a wallet holds.
+    #[must_use]
+    pub fn balance(&self, owner: Address) -> Amount {
+        self.held(Account::Wallet(owner))
+    }
+
+    /// What any account holds.
+    #[must_use]
+    pub fn held(&self, account: Account) -> Amount {
+        self.books.get(&account).copied().unwrap_or_default()
+    }
+
+    /// How many transactions an account has had: the nonce of its next one.
+    #[must_use]
+    pub fn nonce(&self, account: Address) -> u64 {
+        self.nonces.get(&account).copied().unwrap_or_default()
+    }
+
+    /// A task's books.
+    #[must_use]
+    pub fn task(&self, task: TaskId) -> Option<TaskState> {
+        let record = self.tasks.get(&task)?;
+        let pending = record
+            .pending
+            .iter()
+            .filter_map(|payout| match self.settlements.get(&(task, *payout)) {
+                Some(Stage::Pending(pending)) => Some(pending.clone()),
+                _ => None,
+            })
+            .collect();
+        Some(TaskState {
+            terms: record.terms.clone(),
+            data_locked: self.held(Account::Escrow(task, Pool::Data)),
+            infrastructure_locked: self.held(Account::Escrow(task, Pool::Infrastructure)),
+            data_paid: record.data_paid,
+            infrastructure_paid: record.infrastructure_paid,
+            refunded: record.refunded,
+            owed: self.held(Account::Owed(task)),
+            root: record.root,
+            pending,
+            closed: record.closed,
+        })
+    }
+
+    /// A bond; zero for one never made.
+    #[must_use]
+    pub fn bond(&self, task: TaskId, owner: Address) -> BondState {
+        BondState {
+            amount: self.held(Account::Bond(task, owner)),
+            release: self.bonds.get(&(task, owner)).copied(),
+        }
+    }
+
+    /// A stake; zero for one never made.
+    #[must_use]
+    pub fn stake(&self, owner: Address) -> StakeState {
+        StakeState {
+            amount: self.held(Account::Stake(owner)),
+            release: self.stakes.get(&owner).and_then(|record| record.release),
+        }
+    }
+
+    /// Whether a provider's stake is pledged to a task.
+    #[must_use]
+    pub fn pledged(&self, task: TaskId, provider: Address) -> bool {
+        self.stakes.get(&provider).is_some_and(|record| record.slashed.contains_key(&task))
+    }
+
+    /// What an account has claimed in a task.
+    #[must_use]
+    pub fn claimed(&self, task: TaskId, account: Address) -> Amount {
+        self.claimed.get(&(task, account)).copied().unwrap_or_default()
+    }
+
+    /// Where a settlement is.
+    #[must_use]
+    pub fn settlement(&self, task: TaskId, payout: PayoutId) -> SettlementStatus {
+        match self.settlements.get(&(task, payout)) {
+            None => SettlementStatus::Unknown,
+            Some(Stage::Pending(_)) => SettlementStatus::Pending,
+            Some(Stage::Final { .. }) => SettlementStatus::Final,
+        }
+    }
+
+    /// How many settlements of a task could be made final now; `None` for a task never opened.
+    #[must_use]
+    pub fn due(&self, task: TaskId, now: Tick) -> Option<u64> {
+        let record = self.tasks.get(&task)?;
+        let windows = record.pending.iter().map_while(|payout| {
+            match self.settlements.get(&(task, *payout)) {
+                Some(Stage::Pending(pending)) => Some(pending.final_at),
+                _ => None,
+            }
+        });
+        u64::try_from(windows.take_while(|final_at| now > *final_at).count()).ok()
+    }
+}

@@ -1,0 +1,82 @@
+//! Which rule an action falls under, and what the rules share.
+
+use florin_protocol::{Address, Amount, Tick};
+
+use crate::action::Action;
+use crate::api::Refusal;
+use crate::entry::{Account, Cause, Movement};
+use crate::state::draft::{Draft, Effects};
+use crate::state::{ApplyError, bonds, settle, tasks};
+use crate::transaction::Outcome;
+
+/// Decides what an action does, or why it is refused. Changes nothing.
+pub(super) fn decide(
+    draft: &Draft<'_>,
+    from: Address,
+    action: &Action,
+    now: Tick,
+) -> Result<Effects, ApplyError> {
+    match action {
+        Action::Transfer { to, amount } => transfer(draft, from, *to, *amount),
+        Action::OpenTask(terms) => tasks::open(draft, from, terms),
+        Action::Bond { task, amount } => bonds::bond(draft, from, *task, *amount),
+        Action::Unbond { task } => bonds::unbond(draft, from, *task, now),
+        Action::WithdrawBond { task } => bonds::withdraw_bond(draft, from, *task, now),
+        Action::Stake { amount } => bonds::stake(draft, from, *amount),
+        Action::Pledge { task } => bonds::pledge(draft, from, *task),
+        Action::Unstake => bonds::unstake(draft, from, now),
+        Action::WithdrawStake => bonds::withdraw_stake(draft, from, now),
+        Action::Post(settlement) => settle::post(draft, from, settlement, now),
+        Action::Cancel { task, payout } => settle::cancel(draft, from, *task, *payout, now),
+        Action::Finalize { task } => settle::finalize(draft, *task, now),
+        Action::Claim(claim) => settle::claim(draft, claim),
+        Action::Close { task } => tasks::close(draft, from, *task, now),
+        Action::Slash(slash) => bonds::slash(draft, from, slash),
+    }
+}
+
+fn transfer(
+    draft: &Draft<'_>,
+    from: Address,
+    to: Address,
+    amount: Amount,
+) -> Result<Effects, ApplyError> {
+    if from == to {
+        let what = format!("{from} cannot transfer to itself: name another account");
+        return Err(Refusal::Meaningless(what).into());
+    }
+    more_than_nothing(amount, "transfer")?;
+    affordable(draft, from, amount)?;
+    let (from, to) = (Account::Wallet(from), Account::Wallet(to));
+    let movement = Movement { from, to, amount, cause: Cause::Transferred };
+    Ok(Effects { movements: vec![movement], ..Effects::nothing(Outcome::Done) })
+}
+
+/// Refuses an amount of zero.
+pub(super) fn more_than_nothing(amount: Amount, what: &str) -> Result<(), Refusal> {
+    if amount.is_zero() {
+        return Err(Refusal::Meaningless(format!("a {what} of 0 FLN: name an amount above zero")));
+    }
+    Ok(())
+}
+
+/// Refuses what a wallet cannot pay.
+pub(super) fn affordable(
+    draft: &Draft<'_>,
+    account: Address,
+    needed: Amount,
+) -> Result<(), Refusal> {
+    let available = draft.held(Account::Wallet(account));
+    if available < needed {
+        return Err(Refusal::Insufficient { account, available, needed });
+    }
+    Ok(())
+}
+
+/// Refuses everybody but one account.
+pub(super) fn only(sender: Address, allowed: Address, role: &str) -> Result<(), Refusal> {
+    if sender != allowed {
+        return Err(Refusal::NotAllowed { sender, allowed: format!("the {role} {allowed}") });
+    }
+    Ok(())
+}

@@ -1,0 +1,234 @@
+//! What a ledger knows, as seven ordered tables, and the changes that lead from one state to the next.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use borsh::{BorshDeserialize, BorshSerialize};
+use florin_protocol::{Address, Amount, Digest, PayoutId, Round, TaskId, Tick};
+
+use crate::api::{PendingSettlement, Terms};
+use crate::entry::Account;
+
+/// One row as it is hashed and stored: canonical key, and canonical value unless the row is gone.
+pub(crate) type Row = (Vec<u8>, Option<Vec<u8>>);
+
+/// The changed rows of one table, ascending by key.
+pub(crate) type TableRows = (&'static str, Vec<Row>);
+
+/// What a task was opened with and what has become of it, beside the money itself, which is in the books.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct TaskRecord {
+    /// What it was opened with.
+    pub terms: Terms,
+    /// Made final for data so far.
+    pub data_paid: Amount,
+    /// Made final for infrastructure so far.
+    pub infrastructure_paid: Amount,
+    /// Given back to the buyer.
+    pub refunded: Amount,
+    /// Claimed so far, by everybody.
+    pub claimed: Amount,
+    /// Root of the last final settlement.
+    pub root: Digest,
+    /// Round of the last final settlement.
+    pub round: Option<Round>,
+    /// Settlements that are not final yet, oldest first.
+    pub pending: Vec<PayoutId>,
+    /// Closed for ever.
+    pub closed: bool,
+}
+
+/// A settlement that was posted and not cancelled.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub enum Stage {
+    /// Within its window, or not finalised yet.
+    Pending(PendingSettlement),
+    /// Final.
+    Final {
+        /// Digest of the settlement, by which posting it again is recognised.
+        settlement: Digest,
+        /// When its window closed.
+        final_at: Tick,
+    },
+}
+
+/// A provider's stake, beside its amount, which is in the books.
+#[derive(Clone, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct Pledges {
+    /// When it can be withdrawn, if its owner has asked for it back.
+    pub release: Option<Tick>,
+    /// The tasks it is pledged to, and what each has slashed from this pledge.
+    pub slashed: BTreeMap<TaskId, Amount>,
+}
+
+fn encoded(value: &impl BorshSerialize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(64);
+    value.serialize(&mut bytes)?;
+    Ok(bytes)
+}
+
+macro_rules! tables {
+    ($($(#[$doc:meta])* $name:ident: $key:ty => $value:ty,)*) => {
+        /// Everything a ledger knows at one moment. Equal histories give equal states.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct State {
+            $($(#[$doc])* pub(crate) $name: BTreeMap<$key, $value>,)*
+        }
+
+        /// What becomes of a state: new rows, and rows that go.
+        #[derive(Clone, Debug, Default)]
+        pub(crate) struct Changes {
+            $(pub(crate) $name: BTreeMap<$key, Option<$value>>,)*
+        }
+
+        /// The tables' names, as they are stored.
+        pub(crate) const TABLES: &[&str] = &[$(stringify!($name),)*];
+
+        impl State {
+            /// Takes the changes over.
+            pub(crate) fn merge(&mut self, changes: Changes) {
+                $(for (key, value) in changes.$name {
+                    match value {
+                        Some(value) => self.$name.insert(key, value),
+                        None => self.$name.remove(&key),
+                    };
+                })*
+            }
+
+            /// Puts a stored row back.
+            pub(crate) fn restore(
+                &mut self,
+                table: &str,
+                key: &[u8],
+                value: &[u8],
+            ) -> io::Result<()> {
+                $(if table == stringify!($name) {
+                    let key = <$key>::try_from_slice(key)?;
+                    self.$name.insert(key, <$value>::try_from_slice(value)?);
+                    return Ok(());
+                })*
+                Err(io::Error::new(io::ErrorKind::InvalidData, format!("no table {table:?}")))
+            }
+
+            /// The first table in which two states differ.
+            pub(crate) fn difference(&self, other: &Self) -> Option<&'static str> {
+                $(if self.$name != other.$name {
+                    return Some(stringify!($name));
+                })*
+                None
+            }
+
+            /// A digest of every row of every table.
+            ///
+            /// # Errors
+            /// An [`io::Error`] only if a row is longer than 4 GiB.
+            pub fn digest(&self) -> io::Result<Digest> {
+                let mut hasher = blake3::Hasher::new_derive_key("florin v1 state");
+                $({
+                    hasher.update(stringify!($name).as_bytes());
+                    hasher.update(&encoded(&count(self.$name.len()))?);
+                    for (key, value) in &self.$name {
+                        hasher.update(&encoded(&encoded(key)?)?);
+                        hasher.update(&encoded(&encoded(value)?)?);
+                    }
+                })*
+                Ok(Digest(*hasher.finalize().as_bytes()))
+            }
+        }
+
+        impl State {
+            /// Every row in canonical bytes, table by table.
+            pub(crate) fn rows(&self) -> io::Result<Vec<TableRows>> {
+                let mut tables = Vec::new();
+                $(if !self.$name.is_empty() {
+                    let mut rows = Vec::with_capacity(self.$name.len());
+                    for (key, value) in &self.$name {
+                        rows.push((encoded(key)?, Some(encoded(value)?)));
+                    }
+                    tables.push((stringify!($name), rows));
+                })*
+                Ok(tables)
+            }
+        }
+
+        impl Changes {
+            /// The changed rows in canonical bytes, table by table.
+            pub(crate) fn rows(&self) -> io::Result<Vec<TableRows>> {
+                let mut tables = Vec::new();
+                $(if !self.$name.is_empty() {
+                    let mut rows = Vec::with_capacity(self.$name.len());
+                    for (key, value) in &self.$name {
+                        let value = value.as_ref().map(|value| encoded(value)).transpose()?;
+                        rows.push((encoded(key)?, value));
+                    }
+                    tables.push((stringify!($name), rows));
+                })*
+                Ok(tables)
+            }
+        }
+    };
+}
+
+tables! {
+    /// What every account holds. An account without money has no row.
+    books: Account => Amount,
+    /// How many transactions an account has had.
+    nonces: Address => u64,
+    /// The tasks.
+    tasks: TaskId => TaskRecord,
+    /// Settlements that stand.
+    settlements: (TaskId, PayoutId) => Stage,
+    /// Bonds that were asked back, and when they can be withdrawn.
+    bonds: (TaskId, Address) => Tick,
+    /// Stakes: what they are pledged to.
+    stakes: Address => Pledges,
+    /// What each account has claimed in each task.
+    claimed: (TaskId, Address) => Amount,
+}
+
+fn count(length: usize) -> u64 {
+    u64::try_from(length).unwrap_or(u64::MAX)
+}
+
+impl State {
+    /// The state that a genesis leads to: money is made here, once.
+    pub(crate) fn genesis(allocations: &[(Address, Amount)]) -> Self {
+        let books = allocations.iter().map(|(owner, amount)| (Account::Wallet(*owner), *amount));
+        Self { books: books.collect(), ..Self::default() }
+    }
+
+    /// All the money there is.
+    ///
+    /// # Errors
+    /// [`florin_protocol::AmountError::Overflow`] if it is more than was ever made.
+    pub fn supply(&self) -> Result<Amount, florin_protocol::AmountError> {
+        Amount::total(self.books.values().copied())
+    }
+}
+
+/// The digest of a block's changes.
+pub(crate) fn tables_digest(tables: &[TableRows]) -> Digest {
+    let mut bytes = Vec::new();
+    for (name, rows) in tables {
+        put(&mut bytes, name.as_bytes());
+        bytes.extend_from_slice(&count(rows.len()).to_le_bytes());
+        for (key, value) in rows {
+            put(&mut bytes, key);
+            match value {
+                Some(value) => {
+                    bytes.push(1);
+                    put(&mut bytes, value);
+                }
+                None => bytes.push(0),
+            }
+        }
+    }
+    let mut hasher = blake3::Hasher::new_derive_key("florin v1 changes");
+    hasher.update(&bytes);
+    Digest(*hasher.finalize().as_bytes())
+}
+
+fn put(bytes: &mut Vec<u8>, part: &[u8]) {
+    bytes.extend_from_slice(&count(part.len()).to_le_bytes());
+    bytes.extend_from_slice(part);
+}

@@ -1,0 +1,104 @@
+//! Opening a task locks its budget; closing it gives the rest back.
+
+use florin_protocol::limits::PHASE_MS_MAX;
+use florin_protocol::{Address, Digest, TaskId, Tick};
+
+use crate::api::{Refusal, Terms};
+use crate::entry::{Account, Cause, Movement, Pool};
+use crate::state::draft::{Draft, Effects, Write};
+use crate::state::rules::{affordable, only};
+use crate::state::settle::settle_due;
+use crate::state::tables::TaskRecord;
+use crate::state::{ApplyError, Stage};
+use crate::transaction::Outcome;
+
+pub(super) fn open(draft: &Draft<'_>, from: Address, terms: &Terms) -> Result<Effects, ApplyError> {
+    only(from, terms.buyer, "buyer")?;
+    let task = terms.task;
+    if draft.task(task).is_ok() {
+        return Err(Refusal::TaskExists(task).into());
+    }
+    if terms.data.is_zero() {
+        let what = "a task with 0 FLN for data: nobody could be paid".to_owned();
+        return Err(Refusal::Meaningless(what).into());
+    }
+    for (name, ms) in [("challenge_ms", terms.challenge_ms), ("unbond_ms", terms.unbond_ms)] {
+        if ms > PHASE_MS_MAX {
+            let what = format!("{name} = {ms}: at most {PHASE_MS_MAX} ms, which are 30 days");
+            return Err(Refusal::Limit(what).into());
+        }
+    }
+    let deposit = terms.data.plus(terms.infrastructure).map_err(|_| {
+        Refusal::Limit("the two pools together are more than any supply".to_owned())
+    })?;
+    affordable(draft, from, deposit)?;
+    let pools = [(Pool::Data, terms.data), (Pool::Infrastructure, terms.infrastructure)];
+    let movements =
+        pools.into_iter().filter(|(_, amount)| !amount.is_zero()).map(|(pool, amount)| Movement {
+            from: Account::Wallet(from),
+            to: Account::Escrow(task, pool),
+            amount,
+            cause: Cause::Deposited,
+        });
+    let record = TaskRecord {
+        terms: terms.clone(),
+        data_paid: florin_protocol::Amount::ZERO,
+        infrastructure_paid: florin_protocol::Amount::ZERO,
+        refunded: florin_protocol::Amount::ZERO,
+        claimed: florin_protocol::Amount::ZERO,
+        root: Digest::default(),
+        round: None,
+        pending: Vec::new(),
+        closed: false,
+    };
+    Ok(Effects {
+        movements: movements.collect(),
+        writes: vec![Write::Task(task, record)],
+        outcome: Outcome::Done,
+        task: Some(task),
+    })
+}
+
+pub(super) fn close(
+    draft: &Draft<'_>,
+    from: Address,
+    task: TaskId,
+    now: Tick,
+) -> Result<Effects, ApplyError> {
+    let record = draft.task(task)?;
+    if record.closed {
+        return Err(Refusal::TaskClosed(task).into());
+    }
+    let expires = record.terms.expires;
+    if from != record.terms.coordinator && now <= expires {
+        return Err(Refusal::TooEarly { at: expires.after_ms(1), now }.into());
+    }
+    let waiting = record.pending.iter().filter(|payout| {
+        matches!(draft.stage(task, **payout), Some(Stage::Pending(p)) if now <= p.final_at)
+    });
+    let waiting = waiting.count();
+    if waiting > 0 {
+        return Err(Refusal::Pending(u64::try_from(waiting).unwrap_or(u64::MAX)).into());
+    }
+    let mut record = record.clone();
+    let (mut effects, _) = settle_due(draft, task, &mut record, now)?;
+    let left = [
+        (Pool::Data, record.terms.data.minus(record.data_paid)?),
+        (Pool::Infrastructure, record.terms.infrastructure.minus(record.infrastructure_paid)?),
+    ];
+    for (pool, amount) in left {
+        record.refunded = record.refunded.plus(amount)?;
+        if !amount.is_zero() {
+            effects.movements.push(Movement {
+                from: Account::Escrow(task, pool),
+                to: Account::Wallet(record.terms.buyer),
+                amount,
+                cause: Cause::Refunded,
+            });
+        }
+    }
+    record.closed = true;
+    effects.outcome = Outcome::Moved(record.refunded);
+    effects.writes.push(Write::Task(task, record));
+    Ok(effects)
+}

@@ -1,0 +1,231 @@
+//! Transactions: an action, its account's place in the queue, and the account's signature.
+
+use std::num::NonZeroUsize;
+use std::thread;
+
+use alloy_primitives::FixedBytes;
+use alloy_sol_types::SolStruct;
+use borsh::{BorshDeserialize, BorshSerialize};
+use florin_protocol::{
+    Address, Amount, Canonical, Market, SignError, Signer, WalletSignature, recover_wallet,
+    typed_domain,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::action::Action;
+use crate::api::{Posted, Refusal, TxId};
+use crate::limits::TRANSACTION_BYTES_MAX;
+
+mod typed {
+    //! The EIP-712 structure of a transaction, named as wallets show it.
+    #![allow(missing_docs, clippy::arithmetic_side_effects, clippy::indexing_slicing)]
+    alloy_sol_types::sol! {
+        struct Transaction {
+            address from;
+            uint64 nonce;
+            string summary;
+            bytes32 action;
+        }
+    }
+}
+
+/// An action of one account in one market. Its digest is its [`TxId`]: market, account and nonce make it unique.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+pub struct Transaction {
+    /// Chain and market.
+    pub market: Market,
+    /// Whose action.
+    pub from: Address,
+    /// How many transactions this account has had before.
+    pub nonce: u64,
+    /// What it asks for.
+    pub action: Action,
+}
+
+impl Canonical for Transaction {
+    const DOMAIN: &'static str = "florin v1 transaction";
+}
+
+impl Transaction {
+    /// Its name.
+    #[must_use]
+    pub fn id(&self) -> TxId {
+        self.digest()
+    }
+
+    /// The EIP-712 hash that its account signs:
+    /// `Transaction(address from,uint64 nonce,string summary,bytes32 action)` in the market's domain.
+    #[must_use]
+    pub fn hash(&self) -> [u8; 32] {
+        typed::Transaction {
+            from: alloy_primitives::Address::from(self.from.0),
+            nonce: self.nonce,
+            summary: self.action.summary(),
+            action: FixedBytes(self.action.digest().0),
+        }
+        .eip712_signing_hash(&typed_domain(self.market))
+        .0
+    }
+
+    /// Signs it.
+    ///
+    /// # Errors
+    /// [`SignError`] from the wallet.
+    pub fn sign(self, by: &dyn Signer) -> Result<SignedTransaction, SignError> {
+        let signature = by.sign_typed(self.hash())?;
+        Ok(SignedTransaction { transaction: self, signature })
+    }
+}
+
+/// A transaction and what claims to be its account's signature: ask [`SignedTransaction::check`].
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+pub struct SignedTransaction {
+    /// What is asked for.
+    pub transaction: Transaction,
+    /// Over [`Transaction::hash`].
+    pub signature: WalletSignature,
+}
+
+impl Canonical for SignedTransaction {
+    const DOMAIN: &'static str = "florin v1 signed transaction";
+}
+
+impl SignedTransaction {
+    /// Everything that can be checked without knowing the ledger's state: market, size and signature.
+    ///
+    /// # Errors
+    /// [`Refusal::WrongMarket`], [`Refusal::Limit`] or [`Refusal::BadSignature`].
+    pub fn check(self, market: Market) -> Result<Checked, Refusal> {
+        if self.transaction.market != market {
+            return Err(Refusal::WrongMarket);
+        }
+        let bytes = self.to_bytes().len();
+        if bytes > TRANSACTION_BYTES_MAX {
+            let limit =
+                format!("a transaction of {bytes} bytes; at most {TRANSACTION_BYTES_MAX} are read");
+            return Err(Refusal::Limit(limit));
+        }
+        match recover_wallet(self.transaction.hash(), &self.signature) {
+            Ok(signed_by) if signed_by == self.transaction.from => {}
+            _ => return Err(Refusal::BadSignature),
+        }
+        Ok(Checked::unchecked(self, bytes))
+    }
+}
+
+/// A transaction whose signature, size and market have been checked: the state takes nothing less.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    signed: SignedTransaction,
+    id: TxId,
+    bytes: usize,
+}
+
+impl Checked {
+    /// For transactions that were checked before they were stored, and for measuring everything but the check.
+    pub(crate) fn unchecked(signed: SignedTransaction, bytes: usize) -> Self {
+        let id = signed.transaction.id();
+        Self { signed, id, bytes }
+    }
+
+    /// The transaction's name.
+    #[must_use]
+    pub const fn id(&self) -> TxId {
+        self.id
+    }
+
+    /// Length of the canonical bytes.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The transaction.
+    #[must_use]
+    pub const fn transaction(&self) -> &Transaction {
+        &self.signed.transaction
+    }
+
+    pub(crate) fn into_signed(self) -> SignedTransaction {
+        self.signed
+    }
+}
+
+/// Checks many transactions on `threads` threads; the answers come in the order of the transactions.
+pub(crate) fn check_on(
+    market: Market,
+    transactions: Vec<SignedTransaction>,
+    threads: NonZeroUsize,
+) -> Vec<Result<Checked, Refusal>> {
+    let size = transactions.len().div_ceil(threads.get()).max(1);
+    let mut rest = transactions.into_iter();
+    let mut chunks = Vec::new();
+    loop {
+        let chunk: Vec<SignedTransaction> = rest.by_ref().take(size).collect();
+        if chunk.is_empty() {
+            break;
+        }
+        chunks.push(chunk);
+    }
+    let check = |chunk: Vec<SignedTransaction>| -> Vec<Result<Checked, Refusal>> {
+        chunk.into_iter().map(|signed| signed.check(market)).collect()
+    };
+    // The last chunk is this thread's own: one transaction, or one core, starts no thread at all.
+    let last = chunks.pop();
+    thread::scope(|scope| {
+        let others: Vec<_> = chunks
+            .into_iter()
+            .map(|chunk| (chunk.len(), scope.spawn(move || check(chunk))))
+            .collect();
+        let mine = last.map(check).unwrap_or_default();
+        let mut answers = Vec::new();
+        for (length, other) in others {
+            // A check that panicked vouches for nothing.
+            let verdicts = other.join().unwrap_or_else(|_| {
+                std::iter::repeat_with(|| Err(Refusal::BadSignature)).take(length).collect()
+            });
+            answers.extend(verdicts);
+        }
+        answers.extend(mine);
+        answers
+    })
+}
+
+/// Checks many transactions on all cores.
+pub(crate) fn check_all(
+    market: Market,
+    transactions: Vec<SignedTransaction>,
+) -> Vec<Result<Checked, Refusal>> {
+    let threads = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    check_on(market, transactions, threads)
+}
+
+/// What a transaction came to.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It was done; there is nothing more to say.
+    Done,
+    /// A settlement was posted, or stood already.
+    Posted(Posted),
+    /// So many settlements became final.
+    Finalised(u64),
+    /// So much was moved: withdrawn, claimed, refunded or slashed.
+    Moved(Amount),
+}
+
+/// What is known of a transaction that somebody sent.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Fate {
+    /// It was carried out.
+    CarriedOut(Outcome),
+    /// Its nonce is still free: it was not carried out, and still can be.
+    NotYet,
+    /// Its nonce is used and it is not among the last [`crate::limits::RECENT_MAX`]: another transaction took its
+    /// place, or it was carried out long ago.
+    Unknown,
+}
