@@ -1,0 +1,184 @@
+//! After the task, or whenever its owner likes: draw what is owed, and have the bond back.
+
+use florin_ledger::{Claim, Ledger, LedgerError, Refusal};
+use florin_protocol::{Address, Amount, Code, Signer, TaskId, Tick, merkle};
+
+use super::{Agent, AgentError};
+use crate::client::{Client, ClientError};
+use crate::event::Event;
+
+/// What a claim came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drawn {
+    /// Drawn now; zero where everything was drawn before.
+    pub amount: Amount,
+    /// What the final settlements of the task owe this account in all.
+    pub total: Amount,
+}
+
+/// Why nothing could be drawn.
+#[derive(Debug, thiserror::Error)]
+pub enum ClaimError {
+    /// The coordinator's proof does not lead to the ledger's root.
+    #[error(
+        "task {task}: the coordinator's proof of {total} FLN does not lead to the final root on \
+         the ledger"
+    )]
+    BadProof {
+        /// The task.
+        task: TaskId,
+        /// The running total that it was to prove.
+        total: Amount,
+    },
+    /// The coordinator.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The ledger.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+}
+
+impl ClaimError {
+    /// The stable code.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::BadProof { .. } => "BAD_PROOF",
+            Self::Client(error) => error.code(),
+            Self::Ledger(error) => crate::ledger_code(error),
+        }
+    }
+}
+
+impl crate::retry::Passing for ClaimError {
+    fn is_passing(&self) -> bool {
+        match self {
+            // A settlement may become final between proof and root; the next proof fits.
+            Self::BadProof { .. } => false,
+            Self::Client(error) => error.is_passing(),
+            Self::Ledger(error) => error.is_passing(),
+        }
+    }
+}
+
+/// Draws for `account` everything that the task's final settlements owe it and that is not drawn
+/// yet. `by` signs and sends; the tokens go to `account` in any case. Again: nothing happens.
+///
+/// # Errors
+/// [`ClaimError`]. After [`LedgerError::Unavailable`] it may be called again.
+pub fn claim(
+    client: &Client,
+    ledger: &dyn Ledger,
+    by: &dyn Signer,
+    task: TaskId,
+    account: Address,
+) -> Result<Drawn, ClaimError> {
+    let proof = match client.proof(task, account) {
+        // Nothing is final, so nothing is owed.
+        Err(ClientError::Rejected(rejection)) if rejection.code == Code::NotYetPublic => {
+            return Ok(Drawn::default());
+        }
+        other => other?,
+    };
+    let total = proof.total;
+    let claimed = ledger.claimed(task, account)?;
+    if total <= claimed {
+        return Ok(Drawn { amount: Amount::ZERO, total });
+    }
+    let root = ledger.task(task)?.map(|state| state.root).unwrap_or_default();
+    if !merkle::verify(root, account, total, &proof.proof) {
+        return Err(ClaimError::BadProof { task, total });
+    }
+    let claim = Claim { task, account, total, proof: proof.proof };
+    match ledger.claim(by, &claim) {
+        Ok(amount) => Ok(Drawn { amount, total }),
+        // Somebody else sent it, or an earlier try arrived after all.
+        Err(LedgerError::Refused(Refusal::NothingToClaim)) => {
+            Ok(Drawn { amount: Amount::ZERO, total })
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Where a bond is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bond {
+    /// Nobody asked for it back.
+    Untouched,
+    /// There is none.
+    None,
+    /// Back in the wallet.
+    Returned(Amount),
+    /// Asked back, and at risk until then.
+    Held(Tick),
+}
+
+/// Asks for the bond back and takes it where that is possible: at once when the task is closed,
+/// else after the task's delay. Again: goes on where it was.
+///
+/// # Errors
+/// [`LedgerError`].
+pub fn return_bond(
+    ledger: &dyn Ledger,
+    by: &dyn Signer,
+    task: TaskId,
+) -> Result<Bond, LedgerError> {
+    let account = by.address();
+    let there = ledger.bond_of(task, account)?;
+    if there.amount.is_zero() {
+        return Ok(Bond::None);
+    }
+    if there.release.is_none() {
+        ledger.unbond(by, task)?;
+    }
+    match ledger.withdraw_bond(by, task) {
+        Ok(amount) => Ok(Bond::Returned(amount)),
+        Err(LedgerError::Refused(Refusal::TooEarly { at, .. })) => Ok(Bond::Held(at)),
+        // An earlier try arrived after all.
+        Err(LedgerError::Refused(Refusal::Missing(_)))
+            if ledger.bond_of(task, account)?.amount.is_zero() =>
+        {
+            Ok(Bond::Returned(there.amount))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+impl Agent<'_, '_> {
+    /// Draws what the task owes.
+    pub(super) fn draw(&mut self) -> Result<Amount, AgentError> {
+        let (client, ledger) = (self.parts.client, self.parts.ledger);
+        let (wallet, task, me) = (self.parts.wallet, self.config.task, self.me);
+        let tell = &mut self.tell;
+        let drawn = super::patiently(
+            self.config.patience,
+            self.shutdown,
+            |error: &ClaimError| tell(&super::retrying(error)),
+            || claim(client, ledger, wallet, task, me),
+        );
+        let drawn = drawn.map_err(|error| match error {
+            ClaimError::Client(error) => error.into(),
+            ClaimError::Ledger(error) => AgentError::from(error),
+            error @ ClaimError::BadProof { .. } => {
+                AgentError::BadTask { task, why: error.to_string() }
+            }
+        })?;
+        if !drawn.total.is_zero() {
+            let Drawn { amount, total } = drawn;
+            self.tell(&Event::Claimed { task, amount, total });
+        }
+        Ok(drawn.amount)
+    }
+
+    /// Takes the bond out of the task.
+    pub(super) fn have_bond_back(&mut self) -> Result<Bond, AgentError> {
+        let (ledger, wallet, task) = (self.parts.ledger, self.parts.wallet, self.config.task);
+        let bond = self.with_ledger(|| return_bond(ledger, wallet, task))?;
+        match bond {
+            Bond::Returned(amount) => self.tell(&Event::BondReturned { amount }),
+            Bond::Held(until) => self.tell(&Event::BondHeld { until }),
+            Bond::None | Bond::Untouched => {}
+        }
+        Ok(bond)
+    }
+}

@@ -1,0 +1,112 @@
+//! The promise and its keeping: commit while nobody can read an upload, reveal when commits are
+//! closed. What is signed is recorded before, by the guard.
+
+use florin_protocol::{Canonical, Code, Digest, Offer, Round, UpdateHeader, blob_digest};
+
+use super::step::Stage;
+use super::{Agent, AgentError};
+use crate::client::ClientError;
+use crate::event::Event;
+use crate::guard::{GuardError, SignedUpdate};
+
+/// Context of the key that salts are derived with.
+const SALT_CONTEXT: &str = "florin v1 salts of a wallet";
+
+impl Agent<'_, '_> {
+    /// Records and signs the update that is on disk, and sends its commit.
+    pub(super) fn commit(&mut self, offer: &Offer) -> Result<(), AgentError> {
+        let round = offer.scope.round;
+        let limit = florin_work::model_bytes(&self.spec);
+        let Some(bytes) = self.store.update(round, limit)? else {
+            // Recorded, but the bytes are gone: only the same training can bring them back.
+            self.running.stage = Stage::Fresh;
+            return Ok(());
+        };
+        let header = self.header(offer, &bytes);
+        let signed = match self.guard.sign_update(header) {
+            Err(error @ GuardError::DoubleUpdate { .. }) => {
+                self.lose(error.code(), error);
+                return Ok(());
+            }
+            other => other?,
+        };
+        self.running.stage = Stage::Signed;
+        let client = self.parts.client;
+        match self.with_client(|| client.commit(&signed.commit)) {
+            Ok(()) => {
+                self.running.stage = Stage::Committed;
+                self.tell(&Event::Committed { round });
+                Ok(())
+            }
+            Err(ClientError::Rejected(rejection)) => {
+                self.lose(rejection.code.as_str(), rejection.message);
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn header(&self, offer: &Offer, bytes: &[u8]) -> UpdateHeader {
+        let update = blob_digest(bytes);
+        UpdateHeader {
+            scope: offer.scope,
+            sender: self.me,
+            offer: offer.digest(),
+            base_model: offer.base_model,
+            rows: self.parts.data.rows() as u64,
+            update,
+            bytes: bytes.len() as u64,
+            salt: self.salt(offer, update),
+            expires: offer.reveal_by,
+        }
+    }
+
+    /// Nobody without the wallet can know it before it is revealed, and nothing needs to be stored
+    /// to have it again.
+    fn salt(&self, offer: &Offer, update: Digest) -> Digest {
+        let key = self.parts.wallet.derive(SALT_CONTEXT);
+        let mut hasher = blake3::Hasher::new_keyed(&key);
+        hasher.update(&offer.digest().0).update(&update.0);
+        Digest(*hasher.finalize().as_bytes())
+    }
+
+    /// Uploads what was committed to, and keeps the receipt.
+    pub(super) fn reveal(&mut self, round: Round) -> Result<(), AgentError> {
+        let Some(signed) = self.guard.update_of(self.spec.market, self.config.task, round) else {
+            self.lose("NOT_COMMITTED", "nothing was signed for this round");
+            return Ok(());
+        };
+        let limit = florin_work::model_bytes(&self.spec);
+        let bytes = self.store.update(round, limit)?.unwrap_or_default();
+        if blob_digest(&bytes) != signed.header.body.update {
+            let why = "the committed update is not on disk any more, so it cannot be uploaded";
+            self.lose("NOT_FOUND", why);
+            return Ok(());
+        }
+        self.upload(round, &signed, &bytes)
+    }
+
+    fn upload(
+        &mut self,
+        round: Round,
+        signed: &SignedUpdate,
+        bytes: &[u8],
+    ) -> Result<(), AgentError> {
+        let client = self.parts.client;
+        match self.with_client(|| client.upload(&signed.header, bytes)) {
+            Ok(receipt) => {
+                self.store.keep_receipt(round, &receipt)?;
+                self.running.stage = Stage::Receipted;
+                self.tell(&Event::Receipted { round, update: receipt.body.update });
+                Ok(())
+            }
+            // The view was older than the phase; the next one will be newer.
+            Err(ClientError::Rejected(rejection)) if rejection.code == Code::TooEarly => Ok(()),
+            Err(ClientError::Rejected(rejection)) => {
+                self.lose(rejection.code.as_str(), rejection.message);
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}

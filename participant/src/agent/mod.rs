@@ -1,0 +1,306 @@
+//! The agent: one participant's whole way through one task.
+//!
+//! A loop over a pure decision ([`step`]): look at the task, decide, do it, look again. Everything
+//! that a decision rests on is the coordinator's view, the ledger or a file, so a process that was
+//! killed anywhere goes on by beginning again:
+//!
+//! | killed after | found again as | and then |
+//! |---|---|---|
+//! | bonding | the bond on the ledger | only what is missing is bonded |
+//! | training | `update.safetensors` | it is not trained again |
+//! | recording | the guard's record | the same commit is signed and sent again |
+//! | the upload | the coordinator's memory | the same upload has the same receipt |
+//! | the receipt | `receipt.json` | the round is waited out |
+//! | the claim | the ledger's books | only what is left is claimed |
+
+mod claiming;
+mod committing;
+mod error;
+mod reading;
+mod step;
+mod store;
+#[cfg(test)]
+mod tests;
+mod training;
+mod waiting;
+
+use std::path::PathBuf;
+
+use florin_learning::{Dataset, Engine};
+use florin_ledger::{Ledger, LedgerError};
+use florin_protocol::{
+    Address, Amount, Offer, Receipt, Report, Round, Signed, Signer, Statement, TaskId, TaskSpec,
+    TaskView,
+};
+
+pub use claiming::{Bond, ClaimError, Drawn, claim, return_bond};
+pub use error::AgentError;
+pub(crate) use waiting::{EXPIRY_MS, register};
+
+use crate::behaviour::Behaviour;
+use crate::client::{Client, ClientError};
+use crate::durable;
+use crate::event::Event;
+use crate::guard::Guard;
+use crate::retry::{Patience, patiently};
+use crate::shutdown::Shutdown;
+use crate::wallet::Wallet;
+use step::{Own, Stage, Step};
+use store::Store;
+
+/// What a participation is told.
+#[derive(Clone, Debug)]
+pub struct ParticipantConfig {
+    /// The data folder: what was signed, computed and receipted. One process at a time.
+    pub folder: PathBuf,
+    /// The task.
+    pub task: TaskId,
+    /// Seed of the training. With the same seed, data and machine every update is the same.
+    pub seed: u64,
+    /// The most to put at risk; without a limit, as much as all rows take.
+    pub bond_max: Option<Amount>,
+    /// How long the coordinator is asked to wait when nothing changes, in milliseconds; also about
+    /// how long a stop may take.
+    pub poll_ms: u64,
+    /// How long to go on while coordinator or ledger do not answer.
+    pub patience: Patience,
+}
+
+/// What a participation works with.
+pub struct Participant<'a> {
+    /// Whose it is.
+    pub wallet: &'a Wallet,
+    /// The coordinator.
+    pub client: &'a Client,
+    /// Where the money is.
+    pub ledger: &'a dyn Ledger,
+    /// What trains.
+    pub engine: &'a mut dyn Engine,
+    /// Own rows.
+    pub data: &'a Dataset,
+    /// Honest, or an experiment.
+    pub behaviour: &'a mut dyn Behaviour,
+}
+
+/// What came of a participation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Participation {
+    /// The task.
+    pub task: TaskId,
+    /// The account.
+    pub account: Address,
+    /// Whether the task is over and everything was drawn; otherwise it was asked to stop.
+    pub finished: bool,
+    /// What every reported round says about this account.
+    pub statements: Vec<Statement>,
+    /// Drawn in this run.
+    pub claimed: Amount,
+    /// Where the bond is now.
+    pub bond: Bond,
+    /// Reports that contradict themselves or a receipt.
+    pub alarms: u32,
+}
+
+/// Takes part in a task until it is over: registers, bonds, trains, submits, checks what the
+/// coordinator says, claims, and has the bond back. `tell` hears every step.
+///
+/// # Errors
+/// [`AgentError`]. Whatever it is, the same call goes on where this one ended.
+pub fn participate(
+    config: &ParticipantConfig,
+    parts: Participant<'_>,
+    shutdown: &Shutdown,
+    tell: &mut dyn FnMut(&Event),
+) -> Result<Participation, AgentError> {
+    durable::create_folder(&config.folder)?;
+    let guard = Guard::open(&Store::guard(&config.folder), parts.wallet.node_signer())?;
+    let client = parts.client;
+    let view = patiently(
+        config.patience,
+        shutdown,
+        |error: &ClientError| tell(&retrying(error)),
+        || client.task(config.task),
+    )?;
+    let mut agent = Agent {
+        me: parts.wallet.address(),
+        store: Store::new(&config.folder, config.task),
+        spec: view.spec,
+        config,
+        parts,
+        shutdown,
+        tell,
+        guard,
+        enrolled: false,
+        running: Running { round: Round(0), stage: Stage::Fresh, told: false, loss_micro: None },
+        last: None,
+        read: 0,
+        statements: Vec::new(),
+        alarms: 0,
+    };
+    agent.check_task()?;
+    agent.run()
+}
+
+/// The round that the agent works on.
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    round: Round,
+    stage: Stage,
+    /// Whether its opening was told.
+    told: bool,
+    loss_micro: Option<u64>,
+}
+
+struct Agent<'a, 'p> {
+    me: Address,
+    config: &'a ParticipantConfig,
+    parts: Participant<'p>,
+    shutdown: &'a Shutdown,
+    tell: &'a mut dyn FnMut(&Event),
+    store: Store,
+    spec: TaskSpec,
+    guard: Guard,
+    enrolled: bool,
+    running: Running,
+    /// The report read last, if any was.
+    last: Option<Report>,
+    read: u32,
+    statements: Vec<Statement>,
+    alarms: u32,
+}
+
+impl Agent<'_, '_> {
+    fn run(mut self) -> Result<Participation, AgentError> {
+        if self.parts.behaviour.is_experiment() {
+            let behaviour = self.parts.behaviour.name();
+            self.tell(&Event::Experiment { behaviour });
+        }
+        let mut seen = None;
+        while !self.shutdown.requested() {
+            let view = match self.look(seen) {
+                // Asked to stop while the coordinator was away.
+                Err(_) if self.shutdown.requested() => break,
+                other => other?,
+            };
+            self.enter(&view)?;
+            let own = Own { enrolled: self.enrolled, read: self.read, stage: self.running.stage };
+            let step = step::next(&view, self.me, own);
+            // Only a wait may miss a change; after work the view is looked at again at once.
+            seen = (step == Step::Wait).then_some(view.sequence);
+            match step {
+                Step::Wait => {}
+                Step::Finish => match self.finish() {
+                    Err(_) if self.shutdown.requested() => break,
+                    other => {
+                        let (drawn, bond) = other?;
+                        return Ok(self.summary(true, drawn, bond));
+                    }
+                },
+                step => match self.take(step, &view) {
+                    Err(_) if self.shutdown.requested() => break,
+                    other => other?,
+                },
+            }
+        }
+        self.tell(&Event::Stopped);
+        Ok(self.summary(false, Amount::ZERO, Bond::Untouched))
+    }
+
+    fn take(&mut self, step: Step, view: &TaskView) -> Result<(), AgentError> {
+        match step {
+            Step::Read(round) => self.read_report(round),
+            Step::Join => self.join(),
+            Step::Train => self.train(offer(view)?),
+            Step::Commit => self.commit(offer(view)?),
+            Step::Reveal => self.reveal(view.round),
+            Step::Wait | Step::Finish => Ok(()),
+        }
+    }
+
+    fn look(&mut self, seen: Option<u64>) -> Result<TaskView, AgentError> {
+        let (client, task, poll_ms) = (self.parts.client, self.config.task, self.config.poll_ms);
+        Ok(self.with_client(|| match seen {
+            Some(sequence) => client.task_after(task, sequence, poll_ms),
+            None => client.task(task),
+        })?)
+    }
+
+    fn finish(&mut self) -> Result<(Amount, Bond), AgentError> {
+        let drawn = self.draw()?;
+        let bond = self.have_bond_back()?;
+        self.tell(&Event::Finished { task: self.config.task });
+        Ok((drawn, bond))
+    }
+
+    fn summary(self, finished: bool, claimed: Amount, bond: Bond) -> Participation {
+        Participation {
+            task: self.config.task,
+            account: self.me,
+            finished,
+            statements: self.statements,
+            claimed,
+            bond,
+            alarms: self.alarms,
+        }
+    }
+
+    fn tell(&mut self, event: &Event) {
+        if event.is_alarm() {
+            self.alarms += 1;
+        }
+        (self.tell)(event);
+    }
+
+    /// Gives this round up; the next one begins afresh.
+    fn lose(&mut self, code: &'static str, why: impl ToString) {
+        self.running.stage = Stage::Lost;
+        let round = self.running.round;
+        self.tell(&Event::RoundLost { round, code, why: why.to_string() });
+    }
+
+    fn with_client<T>(
+        &mut self,
+        attempt: impl FnMut() -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
+        let tell = &mut self.tell;
+        patiently(self.config.patience, self.shutdown, |error| tell(&retrying(error)), attempt)
+    }
+
+    fn with_ledger<T>(
+        &mut self,
+        attempt: impl FnMut() -> Result<T, LedgerError>,
+    ) -> Result<T, LedgerError> {
+        let tell = &mut self.tell;
+        patiently(self.config.patience, self.shutdown, |error| tell(&retrying(error)), attempt)
+    }
+}
+
+fn retrying(error: &dyn std::fmt::Display) -> Event {
+    Event::Retrying { why: error.to_string() }
+}
+
+/// The offer that a step rests on; [`step::next`] gives such steps only where there is one.
+fn offer(view: &TaskView) -> Result<&Offer, AgentError> {
+    view.offer.as_ref().map(|offer| &offer.body).ok_or_else(|| AgentError::BadTask {
+        task: view.id,
+        why: format!("round {} has no offer", view.round),
+    })
+}
+
+/// What a round left on disk.
+struct Found {
+    receipt: Option<Signed<Receipt>>,
+    signed: bool,
+    trained: bool,
+}
+
+impl Found {
+    fn stage(&self) -> Stage {
+        match self {
+            Self { receipt: Some(_), .. } => Stage::Receipted,
+            Self { signed: true, .. } => Stage::Signed,
+            Self { trained: true, .. } => Stage::Trained,
+            _ => Stage::Fresh,
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! After a round: read its report, hold it against the receipt and against itself, and tell what it
+//! says about us.
+
+use florin_protocol::{Canonical, Report, Round, Statement};
+
+use super::{Agent, AgentError};
+use crate::client::Client;
+use crate::event::Event;
+use crate::recheck::recheck;
+
+impl Agent<'_, '_> {
+    /// Reads the next report. Its signature and scope are checked by the client, or were when it
+    /// was stored.
+    pub(super) fn read_report(&mut self, round: Round) -> Result<(), AgentError> {
+        let (client, task): (&Client, _) = (self.parts.client, self.config.task);
+        let report = match self.store.report(round)? {
+            Some(report) => report,
+            None => {
+                let report = self.with_client(|| client.report(task, round))?;
+                let offer = self.with_client(|| client.offer(task, round))?;
+                let last = self.last.as_ref();
+                let found = recheck(&self.spec, &offer.body, &report.body, last);
+                if let Some(first) = found.into_iter().next() {
+                    self.tell(&Event::ReportWrong { round, first });
+                }
+                self.hold_to_receipt(round, &report.body)?;
+                self.store.keep_report(round, &report)?;
+                report
+            }
+        };
+        self.store.forget_update(round)?;
+        match Statement::of(&report.body, self.me) {
+            Some(statement) => {
+                let told = Box::new(statement.clone());
+                self.statements.push(statement);
+                self.tell(&Event::Reported { statement: told });
+            }
+            None => self.tell(&Event::ReportedWithout { round }),
+        }
+        self.read = round.0;
+        self.last = Some(report.body);
+        Ok(())
+    }
+
+    /// A receipt without an entry of the same update is the coordinator's word against itself.
+    fn hold_to_receipt(&mut self, round: Round, report: &Report) -> Result<(), AgentError> {
+        let Some(receipt) = self.store.receipt(round)? else {
+            return Ok(());
+        };
+        let update = receipt.body.update;
+        let entered =
+            report.entries.iter().any(|entry| entry.sender == self.me && entry.header == update);
+        if !entered {
+            self.tell(&Event::ReceiptIgnored { round, update });
+        }
+        let signed = self.guard.update_of(self.spec.market, self.config.task, round);
+        if let Some(signed) = signed {
+            debug_assert_eq!(signed.header.body.digest(), update, "receipts are checked");
+        }
+        Ok(())
+    }
+}

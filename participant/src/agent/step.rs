@@ -1,0 +1,174 @@
+//! What to do next: a function of what the coordinator shows and what this participant has done.
+//! No clock, no disk, no network; so every place where a crash may have happened is a row of a
+//! table.
+
+use florin_protocol::{Address, Phase, Round, TaskView};
+
+/// How far this participant is in the running round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Stage {
+    /// Nothing is done yet.
+    Fresh,
+    /// The update is on disk.
+    Trained,
+    /// Commit and header are recorded in the guard; the coordinator may have the commit.
+    Signed,
+    /// The coordinator took the commit.
+    Committed,
+    /// The receipt is on disk.
+    Receipted,
+    /// Given up: refused, too late, or not computable.
+    Lost,
+}
+
+/// What this participant knows of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Own {
+    /// Registered, bonded and enrolled, since this process began.
+    pub(super) enrolled: bool,
+    /// Reports that were read.
+    pub(super) read: u32,
+    /// How far it is in the round that the view shows.
+    pub(super) stage: Stage,
+}
+
+/// The next thing to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Read and check a round's report.
+    Read(Round),
+    /// Register, bond and enrol.
+    Join,
+    /// Fetch the model and train.
+    Train,
+    /// Sign and send the commit.
+    Commit,
+    /// Upload the update.
+    Reveal,
+    /// Wait for a change of the view.
+    Wait,
+    /// Claim, have the bond back, and end.
+    Finish,
+}
+
+/// Decides.
+pub(super) fn next(view: &TaskView, me: Address, own: Own) -> Step {
+    if own.read < view.reported {
+        return Step::Read(Round(own.read + 1));
+    }
+    let asked = view.offer.as_ref().is_some_and(|offer| offer.body.cohort.contains(&me));
+    match view.phase {
+        Phase::Done => Step::Finish,
+        Phase::Closing | Phase::AwaitingBlobs => Step::Wait,
+        _ if !own.enrolled => Step::Join,
+        Phase::Committing if asked => match own.stage {
+            Stage::Fresh => Step::Train,
+            Stage::Trained | Stage::Signed => Step::Commit,
+            Stage::Committed | Stage::Receipted | Stage::Lost => Step::Wait,
+        },
+        Phase::Revealing if asked => match own.stage {
+            // Without a signature there is no commit either, and it is too late for one.
+            Stage::Fresh | Stage::Trained => Step::Wait,
+            Stage::Signed | Stage::Committed => Step::Reveal,
+            Stage::Receipted | Stage::Lost => Step::Wait,
+        },
+        Phase::Enrolling
+        | Phase::Committing
+        | Phase::Revealing
+        | Phase::Valuing
+        | Phase::Settling => Step::Wait,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use florin_protocol::{Canonical, NodeSigner, Offer, Phase, Scope, Signed, TaskView, Tick};
+
+    use super::*;
+    use crate::testing;
+
+    const ME: Address = Address([1; 20]);
+    const OTHER: Address = Address([2; 20]);
+
+    fn view(phase: Phase, reported: u32, cohort: &[Address]) -> TaskView {
+        let spec = testing::spec();
+        let id = spec.id();
+        let scope = Scope { market: spec.market, task: id, round: Round(3) };
+        let offer = Offer {
+            scope,
+            base_model: spec.base_model,
+            previous: spec.digest(),
+            cohort: cohort.to_vec(),
+            opened: Tick(0),
+            commit_by: Tick(10),
+            reveal_by: Tick(20),
+            pool: spec.budget.data,
+        };
+        let offer: Signed<Offer> = NodeSigner::from_seed(&[1; 32]).sign(offer);
+        let model = spec.base_model;
+        TaskView {
+            sequence: 1,
+            now: Tick(5),
+            id,
+            spec,
+            phase,
+            round: Round(3),
+            reported,
+            finalised: 0,
+            enrolled: 1,
+            committed: 0,
+            revealed: 0,
+            offer: Some(offer),
+            model,
+            wanted: Vec::new(),
+            holdout_public: false,
+        }
+    }
+
+    #[test]
+    fn after_a_crash_anywhere_the_next_step_is_the_one_that_was_missing() {
+        use Phase::{Committing, Enrolling, Revealing, Settling, Valuing};
+        use Stage::{Committed, Fresh, Lost, Receipted, Signed, Trained};
+        let table = [
+            (Enrolling, Fresh, Step::Wait),
+            (Committing, Fresh, Step::Train),
+            (Committing, Trained, Step::Commit),
+            // The crash came between record and answer: the same commit is sent again.
+            (Committing, Signed, Step::Commit),
+            (Committing, Committed, Step::Wait),
+            (Committing, Receipted, Step::Wait),
+            (Committing, Lost, Step::Wait),
+            (Revealing, Fresh, Step::Wait),
+            (Revealing, Trained, Step::Wait),
+            (Revealing, Signed, Step::Reveal),
+            (Revealing, Committed, Step::Reveal),
+            (Revealing, Receipted, Step::Wait),
+            (Revealing, Lost, Step::Wait),
+            (Valuing, Receipted, Step::Wait),
+            (Valuing, Committed, Step::Wait),
+            (Settling, Receipted, Step::Wait),
+        ];
+        for (phase, stage, step) in table {
+            let own = Own { enrolled: true, read: 2, stage };
+            assert_eq!(next(&view(phase, 2, &[ME]), ME, own), step, "{phase:?} {stage:?}");
+            let waits = next(&view(phase, 2, &[OTHER]), ME, own);
+            assert_eq!(waits, Step::Wait, "{phase:?} {stage:?}, but others are asked");
+        }
+    }
+
+    #[test]
+    fn reports_are_read_first_and_joining_comes_before_work() {
+        let fresh = Own { enrolled: false, read: 0, stage: Stage::Fresh };
+        assert_eq!(next(&view(Phase::Committing, 2, &[ME]), ME, fresh), Step::Read(Round(1)));
+        let own = Own { read: 1, ..fresh };
+        assert_eq!(next(&view(Phase::Done, 2, &[ME]), ME, own), Step::Read(Round(2)));
+        let own = Own { read: 2, ..fresh };
+        for phase in [Phase::Enrolling, Phase::Committing, Phase::Valuing, Phase::Settling] {
+            assert_eq!(next(&view(phase, 2, &[OTHER]), ME, own), Step::Join, "{phase:?}");
+        }
+        for phase in [Phase::AwaitingBlobs, Phase::Closing] {
+            assert_eq!(next(&view(phase, 2, &[]), ME, own), Step::Wait, "{phase:?}");
+        }
+        assert_eq!(next(&view(Phase::Done, 2, &[]), ME, own), Step::Finish);
+    }
+}

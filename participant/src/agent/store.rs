@@ -1,0 +1,109 @@
+//! The data folder of one participation: what a restart must find again.
+//!
+//! ```text
+//! FOLDER/guard                                  what was signed (see `guard`)
+//! FOLDER/TASK/ROUND/update.safetensors          computed, until its round is reported
+//! FOLDER/TASK/ROUND/receipt.json                the coordinator's receipt: evidence, kept
+//! FOLDER/TASK/ROUND/report.json                 the signed report: evidence, kept
+//! ```
+
+use std::path::{Path, PathBuf};
+
+use florin_protocol::{Receipt, Report, Round, Signed, TaskId};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::client::JSON_BYTES_MAX;
+use crate::durable::{self, FileError};
+
+/// Files of one task.
+#[derive(Debug)]
+pub(super) struct Store {
+    folder: PathBuf,
+}
+
+impl Store {
+    /// The guard file of a data folder.
+    pub(super) fn guard(folder: &Path) -> PathBuf {
+        folder.join("guard")
+    }
+
+    pub(super) fn new(folder: &Path, task: TaskId) -> Self {
+        Self { folder: folder.join(task.to_string()) }
+    }
+
+    fn path(&self, round: Round, name: &str) -> PathBuf {
+        self.folder.join(round.to_string()).join(name)
+    }
+
+    /// The bytes that were computed for a round, if they are still there.
+    pub(super) fn update(&self, round: Round, limit: u64) -> Result<Option<Vec<u8>>, FileError> {
+        durable::read(&self.path(round, "update.safetensors"), limit)
+    }
+
+    pub(super) fn keep_update(&self, round: Round, bytes: &[u8]) -> Result<(), FileError> {
+        self.keep(round, "update.safetensors", bytes)
+    }
+
+    /// The round is reported: nobody asks for its update again.
+    pub(super) fn forget_update(&self, round: Round) -> Result<(), FileError> {
+        let path = self.path(round, "update.safetensors");
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(FileError::new("remove", &path, error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn receipt(&self, round: Round) -> Result<Option<Signed<Receipt>>, FileError> {
+        self.json(round, "receipt.json")
+    }
+
+    pub(super) fn keep_receipt(
+        &self,
+        round: Round,
+        receipt: &Signed<Receipt>,
+    ) -> Result<(), FileError> {
+        self.keep_json(round, "receipt.json", receipt)
+    }
+
+    pub(super) fn report(&self, round: Round) -> Result<Option<Signed<Report>>, FileError> {
+        self.json(round, "report.json")
+    }
+
+    pub(super) fn keep_report(
+        &self,
+        round: Round,
+        report: &Signed<Report>,
+    ) -> Result<(), FileError> {
+        self.keep_json(round, "report.json", report)
+    }
+
+    fn keep(&self, round: Round, name: &str, bytes: &[u8]) -> Result<(), FileError> {
+        let path = self.path(round, name);
+        durable::create_folder(path.parent().unwrap_or(&self.folder))?;
+        durable::replace(&path, bytes)
+    }
+
+    fn keep_json<T: Serialize>(
+        &self,
+        round: Round,
+        name: &str,
+        value: &T,
+    ) -> Result<(), FileError> {
+        let bytes = serde_json::to_vec_pretty(value)
+            .map_err(|error| FileError::new("write", &self.path(round, name), error.into()))?;
+        self.keep(round, name, &bytes)
+    }
+
+    fn json<T: DeserializeOwned>(&self, round: Round, name: &str) -> Result<Option<T>, FileError> {
+        let path = self.path(round, name);
+        let Some(bytes) = durable::read(&path, JSON_BYTES_MAX)? else {
+            return Ok(None);
+        };
+        serde_json::from_slice(&bytes)
+            .map(Some)
+            .map_err(|error| FileError::new("read", &path, error.into()))
+    }
+}

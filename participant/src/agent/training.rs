@@ -1,0 +1,111 @@
+//! From the round's base model to an update on disk.
+
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+use florin_learning::engine::TrainError;
+use florin_protocol::{Digest, Offer, Round, TaskId};
+
+use super::step::Stage;
+use super::{Agent, AgentError};
+use crate::event::Event;
+
+impl Agent<'_, '_> {
+    /// Fetches the base model, trains, clips, encodes, and keeps the bytes until the round is
+    /// reported.
+    pub(super) fn train(&mut self, offer: &Offer) -> Result<(), AgentError> {
+        let round = offer.scope.round;
+        let base = self.base_model(offer)?;
+        let begun = Instant::now();
+        let seed = round_seed(self.config.seed, offer.scope.task, round);
+        let mut delta = match self.delta(&base, seed) {
+            Ok(delta) => delta,
+            Err(AgentError::Training { source: TrainError::Stopped { .. }, .. }) => return Ok(()),
+            // No update is better than a broken one, and the next round begins from another model.
+            Err(AgentError::Training { source: source @ TrainError::Diverged { .. }, .. }) => {
+                self.lose("TRAINING_FAILED", source);
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        florin_work::clip_update(&self.spec, &mut delta);
+        let bytes = florin_work::encode(&self.spec, &delta);
+        // What the coordinator would refuse is better not committed to.
+        if let Err(rejection) = florin_work::check_update(&self.spec, &bytes) {
+            self.lose(rejection.code.as_str(), rejection.message);
+            return Ok(());
+        }
+        self.store.keep_update(round, &bytes)?;
+        self.running.stage = Stage::Trained;
+        let rows = self.parts.data.rows();
+        let ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let loss_micro = self.running.loss_micro;
+        self.tell(&Event::Trained { round, rows, loss_micro, ms });
+        Ok(())
+    }
+
+    fn base_model(&mut self, offer: &Offer) -> Result<Vec<f32>, AgentError> {
+        let (client, limit) = (self.parts.client, florin_work::model_bytes(&self.spec));
+        let bytes = self.with_client(|| client.blob(offer.base_model, limit))?;
+        let round = offer.scope.round;
+        florin_work::check_model(&self.spec, &bytes)
+            .map_err(|rejection| AgentError::BadModel { round, why: rejection.to_string() })
+    }
+
+    /// What the behaviour makes of the model: honest training, or an experiment.
+    fn delta(&mut self, base: &[f32], seed: u64) -> Result<Vec<f32>, AgentError> {
+        let round = self.running.round;
+        let model = florin_work::model_spec(&self.spec.model);
+        let how = florin_work::training(&self.spec.training);
+        let (parts, shutdown) = (&mut self.parts, self.shutdown);
+        let data = parts.behaviour.data(parts.data)?;
+        let engine = &mut *parts.engine;
+        let mut loss = None;
+        let mut train = || {
+            let mut progress = |_| match shutdown.requested() {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            };
+            let trained = engine.train(&model, base, &data, &how, seed, &mut progress)?;
+            loss = Some(trained.mean_loss);
+            Ok(trained.params.iter().zip(base).map(|(own, base)| own - base).collect())
+        };
+        let delta = parts
+            .behaviour
+            .delta(base.len(), seed, &mut train)
+            .map_err(|source| AgentError::Training { round, source })?;
+        // For a person to look at; it goes no further.
+        self.running.loss_micro = loss.map(|nats| (nats.max(0.0) * 1e6) as u64);
+        Ok(delta)
+    }
+}
+
+/// The seed of one round's training: the same whenever it is asked for, and different for every
+/// round and task.
+#[must_use]
+fn round_seed(seed: u64, task: TaskId, round: Round) -> u64 {
+    let mut hasher = blake3::Hasher::new_derive_key("florin v1 training seed");
+    hasher.update(&seed.to_le_bytes()).update(&task.0).update(&round.0.to_le_bytes());
+    let digest = Digest(*hasher.finalize().as_bytes());
+    let [a, b, c, d, e, f, g, h, ..] = digest.0;
+    u64::from_le_bytes([a, b, c, d, e, f, g, h])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_round_of_every_task_has_a_seed_of_its_own() {
+        let task = TaskId([1; 32]);
+        let seed = round_seed(7, task, Round(1));
+        assert_eq!(seed, round_seed(7, task, Round(1)));
+        for other in [
+            round_seed(8, task, Round(1)),
+            round_seed(7, TaskId([2; 32]), Round(1)),
+            round_seed(7, task, Round(2)),
+        ] {
+            assert_ne!(seed, other);
+        }
+    }
+}

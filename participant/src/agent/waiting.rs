@@ -1,0 +1,230 @@
+//! Before the work: is the task sound, is it funded, do the rows fit; then register, bond, enrol,
+//! and wait for an offer that can be trusted.
+
+use florin_ledger::{Ledger, Terms};
+use florin_protocol::{
+    Amount, Canonical, Digest, Enrol, Offer, Registration, Report, Role, SignError, Signer,
+    TaskSpec, TaskView,
+};
+
+use super::step::Stage;
+use super::{Agent, AgentError, Found, Running};
+use crate::client::{Client, ClientError};
+use crate::event::Event;
+use crate::guard::Guard;
+use crate::retry::{Passing, patiently};
+use crate::wallet::Wallet;
+
+/// How long a registration, an enrolment or a question may be under way, in milliseconds.
+pub(crate) const EXPIRY_MS: u64 = 600_000;
+
+impl Agent<'_, '_> {
+    /// What must hold before anything is put at risk.
+    pub(super) fn check_task(&mut self) -> Result<(), AgentError> {
+        let task = self.config.task;
+        let bad = |why: String| AgentError::BadTask { task, why };
+        self.spec.check().map_err(|error| bad(error.to_string()))?;
+        let coordinator = self.parts.client.coordinator().account;
+        if self.spec.coordinator != coordinator {
+            let named = self.spec.coordinator;
+            return Err(bad(format!("its coordinator is {named}, but {coordinator} answers")));
+        }
+        let market = self.parts.ledger.market();
+        if self.spec.market != market {
+            return Err(bad("it is a task of another market than the ledger's".to_owned()));
+        }
+        let data = self.parts.data;
+        let unfit = |why: String| Err(AgentError::DataDoesNotFit { why });
+        let (width, classes) = (self.spec.data.width, self.spec.data.classes);
+        if data.width() as u64 != u64::from(width) {
+            return unfit(format!("its rows have {} features, not {width}", data.width()));
+        }
+        if data.classes() as u64 > u64::from(classes) {
+            return unfit(format!("it has {} classes; the task has {classes}", data.classes()));
+        }
+        if data.rows() == 0 {
+            return unfit("it has no rows; at least one is needed".to_owned());
+        }
+        let least = self.spec.budget.bond_min;
+        match self.config.bond_max {
+            Some(limit) if limit < least => Err(AgentError::BondLimit { limit, least }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Registers, bonds and enrols. Each of them only as far as it is missing, so that it may be
+    /// done again at every start.
+    pub(super) fn join(&mut self) -> Result<(), AgentError> {
+        self.check_funded()?;
+        let (wallet, client) = (self.parts.wallet, self.parts.client);
+        let (guard, tell) = (&self.guard, &mut self.tell);
+        let registered = patiently(
+            self.config.patience,
+            self.shutdown,
+            |error: &RegisterError| tell(&super::retrying(error)),
+            || register(guard, wallet, client, Role::Participant),
+        )?;
+        if registered {
+            self.tell(&Event::Registered { account: self.me });
+        }
+        self.bond()?;
+        let enrol = Enrol {
+            market: self.spec.market,
+            task: self.config.task,
+            sender: self.me,
+            expires: client.now().after_ms(EXPIRY_MS),
+        };
+        let enrol = self.guard.sign(enrol);
+        self.with_client(|| client.enrol(&enrol))?;
+        self.enrolled = true;
+        self.tell(&Event::Enrolled { task: self.config.task });
+        Ok(())
+    }
+
+    /// The participant knows the price before it works: the ledger holds the task, on these terms.
+    fn check_funded(&mut self) -> Result<(), AgentError> {
+        let (ledger, task) = (self.parts.ledger, self.config.task);
+        let unfunded = |why: &str| AgentError::NotFunded { task, why: why.to_owned() };
+        let state = self
+            .with_ledger(|| ledger.task(task))?
+            .ok_or_else(|| unfunded("the ledger does not know it"))?;
+        if state.terms != Terms::of(&self.spec) {
+            return Err(unfunded("the ledger has other terms than the task"));
+        }
+        if state.closed {
+            return Err(unfunded("it is closed"));
+        }
+        Ok(())
+    }
+
+    /// Puts at risk what all rows take, or as much as is allowed, less what is there already.
+    fn bond(&mut self) -> Result<(), AgentError> {
+        let (wallet, ledger, task) = (self.parts.wallet, self.parts.ledger, self.config.task);
+        let rows = self.parts.data.rows() as u64;
+        let wanted = bond_for(&self.spec, rows, self.config.bond_max);
+        let me = self.me;
+        // What is there is asked for before each try: an answer that was lost may have bonded.
+        let (added, bond) = self.with_ledger(|| {
+            let there = ledger.bond_of(task, me)?;
+            // An unbonding that is under way is cancelled by any bond, the smallest included.
+            let least = Amount::from_units(u128::from(there.release.is_some()));
+            let added = wanted.minus(there.amount).unwrap_or(Amount::ZERO).max(least);
+            if !added.is_zero() {
+                ledger.bond(wallet, task, added)?;
+            }
+            Ok((added, there.amount.plus(added).unwrap_or(there.amount)))
+        })?;
+        if !added.is_zero() {
+            self.tell(&Event::Bonded { added, bond });
+        }
+        let covered = self.spec.rows_counted(rows, bond);
+        if added.is_zero() || covered < rows {
+            self.tell(&Event::BondStands { bond, covered, rows });
+        }
+        Ok(())
+    }
+
+    /// Looks at the round that the view shows: tells its opening, checks its offer, and finds what
+    /// was done for it before a restart.
+    pub(super) fn enter(&mut self, view: &TaskView) -> Result<(), AgentError> {
+        let Some(offer) = &view.offer else {
+            return Ok(());
+        };
+        // An offer rests on the reports before it, so those are read first.
+        if self.read + 1 != view.round.0 || self.read < view.reported {
+            return Ok(());
+        }
+        if self.running.round != view.round {
+            self.check_offer(&offer.body)?;
+            let scope = offer.body.scope;
+            let update = self.guard.update_of(scope.market, scope.task, scope.round);
+            let limit = florin_work::model_bytes(&self.spec);
+            let found = Found {
+                receipt: self.store.receipt(view.round)?,
+                signed: update.is_some(),
+                trained: self.store.update(view.round, limit)?.is_some(),
+            };
+            self.running =
+                Running { round: view.round, stage: found.stage(), told: false, loss_micro: None };
+        }
+        if !self.running.told && self.enrolled {
+            self.running.told = true;
+            let (round, cohort) = (view.round, &offer.body.cohort);
+            if cohort.contains(&self.me) {
+                let pool = offer.body.pool;
+                self.tell(&Event::Asked { round, pool, cohort: cohort.len() });
+                if matches!(self.running.stage, Stage::Trained | Stage::Signed) {
+                    self.tell(&Event::TrainedBefore { round });
+                }
+            } else {
+                self.tell(&Event::NotAsked { round });
+            }
+        }
+        Ok(())
+    }
+
+    /// The client has checked signature and scope; what is left is that the offer continues what
+    /// this participant has read.
+    fn check_offer(&self, offer: &Offer) -> Result<(), AgentError> {
+        let round = offer.scope.round;
+        let not_trusted = |why: String| Err(AgentError::OfferNotTrusted { round, why });
+        let last = self.last.as_ref();
+        let previous = last.map_or(Digest(self.spec.id().0), Report::digest);
+        if offer.previous != previous {
+            let why = format!("it continues report {}, not {previous}", offer.previous);
+            return not_trusted(why);
+        }
+        let base = last.map_or(self.spec.base_model, |report| report.model);
+        if offer.base_model != base {
+            let why = format!("it begins with model {}, not {base}", offer.base_model);
+            return not_trusted(why);
+        }
+        if offer.commit_by < offer.opened || offer.reveal_by < offer.commit_by {
+            return not_trusted("its deadlines are not in order".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// The bond that `rows` rows take, and at least the task's minimum; no more than `limit`.
+pub(crate) fn bond_for(spec: &TaskSpec, rows: u64, limit: Option<Amount>) -> Amount {
+    let most = Amount::from_units(u128::MAX);
+    let all = spec.budget.bond_per_row.mul_div_down(rows.into(), 1).unwrap_or(most);
+    all.max(spec.budget.bond_min).min(limit.unwrap_or(most))
+}
+
+/// Makes wallet and node key known in a role, unless they are. Returns whether it was needed. Safe
+/// to repeat.
+pub(crate) fn register(
+    guard: &Guard,
+    wallet: &Wallet,
+    client: &Client,
+    role: Role,
+) -> Result<bool, RegisterError> {
+    let known = client.registration(wallet.address(), role)?;
+    if known.is_some_and(|known| known.node_key == guard.key()) {
+        return Ok(false);
+    }
+    let market = client.coordinator().market;
+    let expires = client.now().after_ms(EXPIRY_MS);
+    client.register(&Registration::sign(market, wallet, guard.signer(), role, expires)?)?;
+    Ok(true)
+}
+
+/// Why a registration did not happen.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RegisterError {
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error(transparent)]
+    Signing(#[from] SignError),
+}
+
+impl Passing for RegisterError {
+    fn is_passing(&self) -> bool {
+        match self {
+            Self::Client(error) => error.is_passing(),
+            Self::Signing(_) => false,
+        }
+    }
+}

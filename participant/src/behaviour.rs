@@ -1,0 +1,259 @@
+//! How a participant answers a round. Honest, unless an experiment asks for something else.
+//!
+//! The market must hold against participants who do not do the work. Demonstrations and tests show
+//! that it does, with the behaviours here; each but the honest one says that it is an experiment,
+//! and the agent says so too whenever it runs with one.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
+
+use florin_learning::Dataset;
+use florin_learning::data::DatasetError;
+use florin_learning::engine::TrainError;
+
+/// Trains as the task prescribes, from the round's base model, and returns the difference.
+pub type Train<'a> = dyn FnMut() -> Result<Vec<f32>, TrainError> + 'a;
+
+/// How a participant gets from its data to an update.
+pub trait Behaviour: Send {
+    /// Its name: `honest`, `noise`, `flipped`, `idle`.
+    fn name(&self) -> &'static str;
+
+    /// True for everything that is not honest work.
+    fn is_experiment(&self) -> bool {
+        true
+    }
+
+    /// The rows it trains on.
+    ///
+    /// # Errors
+    /// [`DatasetError`] where its rows do not make a data set.
+    fn data<'a>(&self, own: &'a Dataset) -> Result<Cow<'a, Dataset>, DatasetError> {
+        Ok(Cow::Borrowed(own))
+    }
+
+    /// The difference that it submits, of `parameters` numbers; it is clipped to the task's norm
+    /// afterwards. `seed` is the round's, so that the same run gives the same bytes.
+    ///
+    /// # Errors
+    /// [`TrainError`] from `train`.
+    fn delta(
+        &mut self,
+        parameters: usize,
+        seed: u64,
+        train: &mut Train<'_>,
+    ) -> Result<Vec<f32>, TrainError>;
+}
+
+/// Which behaviour. `FromStr` reads what `Display` writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BehaviourKind {
+    /// Trains on its own rows and submits the result.
+    #[default]
+    Honest,
+    /// Submits a random direction of the length that honest work would have had.
+    Noise,
+    /// Trains on rows whose label `l` is replaced by `classes − 1 − l`.
+    Flipped,
+    /// Submits the model unchanged.
+    Idle,
+}
+
+/// A word that names no behaviour.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} names no behaviour: use honest, noise, flipped or idle")]
+pub struct BehaviourNameError(String);
+
+impl BehaviourKind {
+    /// Every behaviour there is.
+    pub const ALL: [Self; 4] = [Self::Honest, Self::Noise, Self::Flipped, Self::Idle];
+
+    /// Its name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Honest => "honest",
+            Self::Noise => "noise",
+            Self::Flipped => "flipped",
+            Self::Idle => "idle",
+        }
+    }
+
+    /// The behaviour itself.
+    #[must_use]
+    pub fn behaviour(self) -> Box<dyn Behaviour> {
+        match self {
+            Self::Honest => Box::new(Honest),
+            Self::Noise => Box::new(Noise),
+            Self::Flipped => Box::new(Flipped),
+            Self::Idle => Box::new(Idle),
+        }
+    }
+}
+
+impl fmt::Display for BehaviourKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for BehaviourKind {
+    type Err = BehaviourNameError;
+    fn from_str(text: &str) -> Result<Self, BehaviourNameError> {
+        let named = Self::ALL.into_iter().find(|kind| kind.as_str() == text);
+        named.ok_or_else(|| BehaviourNameError(text.chars().take(40).collect()))
+    }
+}
+
+/// Trains on its own rows and submits the result.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Honest;
+
+/// Submits a random direction of the length that honest work would have had.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Noise;
+
+/// Trains on rows with mirrored labels.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Flipped;
+
+/// Submits the model unchanged.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Idle;
+
+impl Behaviour for Honest {
+    fn name(&self) -> &'static str {
+        BehaviourKind::Honest.as_str()
+    }
+
+    fn is_experiment(&self) -> bool {
+        false
+    }
+
+    fn delta(
+        &mut self,
+        _parameters: usize,
+        _seed: u64,
+        train: &mut Train<'_>,
+    ) -> Result<Vec<f32>, TrainError> {
+        train()
+    }
+}
+
+impl Behaviour for Noise {
+    fn name(&self) -> &'static str {
+        BehaviourKind::Noise.as_str()
+    }
+
+    fn delta(
+        &mut self,
+        parameters: usize,
+        seed: u64,
+        train: &mut Train<'_>,
+    ) -> Result<Vec<f32>, TrainError> {
+        // Training is the only way to know how long an honest update is.
+        let length = florin_learning::params::norm(&train()?);
+        let mut noise = noise(parameters, seed);
+        let factor = match florin_learning::params::norm(&noise) {
+            norm if norm > 0.0 => length / norm,
+            _ => 0.0,
+        };
+        for value in &mut noise {
+            *value = (f64::from(*value) * factor) as f32;
+        }
+        Ok(noise)
+    }
+}
+
+/// Numbers spread evenly over −1 to 1, from the seed's blake3 stream.
+fn noise(parameters: usize, seed: u64) -> Vec<f32> {
+    let mut hasher = blake3::Hasher::new_derive_key("florin v1 experiment noise");
+    hasher.update(&seed.to_le_bytes());
+    let mut bytes = vec![0; parameters * 4];
+    hasher.finalize_xof().fill(&mut bytes);
+    let (numbers, _) = bytes.as_chunks::<4>();
+    let even = |bytes: &[u8; 4]| f64::from(i32::from_le_bytes(*bytes)) / f64::from(i32::MAX);
+    numbers.iter().map(|bytes| even(bytes) as f32).collect()
+}
+
+impl Behaviour for Flipped {
+    fn name(&self) -> &'static str {
+        BehaviourKind::Flipped.as_str()
+    }
+
+    fn data<'a>(&self, own: &'a Dataset) -> Result<Cow<'a, Dataset>, DatasetError> {
+        let last = u32::try_from(own.classes()).unwrap_or(u32::MAX).saturating_sub(1);
+        let labels = own.labels().iter().map(|label| last - label).collect();
+        Dataset::new(own.features().to_vec(), labels, own.width(), own.classes()).map(Cow::Owned)
+    }
+
+    fn delta(
+        &mut self,
+        _parameters: usize,
+        _seed: u64,
+        train: &mut Train<'_>,
+    ) -> Result<Vec<f32>, TrainError> {
+        train()
+    }
+}
+
+impl Behaviour for Idle {
+    fn name(&self) -> &'static str {
+        BehaviourKind::Idle.as_str()
+    }
+
+    fn delta(
+        &mut self,
+        parameters: usize,
+        _seed: u64,
+        _train: &mut Train<'_>,
+    ) -> Result<Vec<f32>, TrainError> {
+        Ok(vec![0.0; parameters])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trained() -> Vec<f32> {
+        vec![3.0, 0.0, 4.0, 0.0]
+    }
+
+    #[test]
+    fn only_honest_work_is_no_experiment() {
+        for kind in BehaviourKind::ALL {
+            let behaviour = kind.behaviour();
+            assert_eq!(behaviour.name().parse(), Ok(kind));
+            assert_eq!(behaviour.is_experiment(), kind != BehaviourKind::Honest);
+        }
+        assert_eq!(BehaviourKind::default(), BehaviourKind::Honest);
+        assert!("lazy".parse::<BehaviourKind>().is_err());
+    }
+
+    #[test]
+    fn noise_is_as_long_as_honest_work_and_repeats_from_its_seed() {
+        let mut train = || Ok(trained());
+        let noise = Noise.delta(4, 7, &mut train).unwrap();
+        assert!((florin_learning::params::norm(&noise) - 5.0).abs() < 1e-5);
+        assert_eq!(noise, Noise.delta(4, 7, &mut train).unwrap());
+        assert_ne!(noise, Noise.delta(4, 8, &mut train).unwrap());
+        assert!(super::noise(10_000, 3).iter().map(|v| f64::from(*v)).sum::<f64>().abs() < 300.0);
+    }
+
+    #[test]
+    fn flipped_labels_are_mirrored_and_the_rest_stays() {
+        let own = Dataset::new(vec![1.0, 2.0, 3.0], vec![0, 1, 4], 1, 5).unwrap();
+        let flipped = Flipped.data(&own).unwrap();
+        assert_eq!(flipped.labels(), [4, 3, 0]);
+        assert_eq!(flipped.features(), own.features());
+        assert_eq!(*Honest.data(&own).unwrap(), own);
+    }
+
+    #[test]
+    fn an_idle_participant_does_not_even_train() {
+        let mut train = || panic!("idle must not train");
+        assert_eq!(Idle.delta(3, 1, &mut train).unwrap(), [0.0; 3]);
+    }
+}

@@ -1,0 +1,244 @@
+//! Requests and answers over HTTP, bounded in time and size.
+
+use std::io::Read;
+use std::time::Duration;
+
+use florin_protocol::Rejection;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use ureq::http::Response;
+use ureq::{Agent, Body, SendBody};
+
+use super::error::ClientError;
+
+/// Longest JSON answer that is read, in bytes: a report with ten thousand standings has about 5 MB.
+pub const JSON_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Longest rejection that is read, in bytes.
+const REJECTION_BYTES_MAX: u64 = 64 * 1024;
+/// Longest head of an answer, in bytes.
+const HEAD_BYTES_MAX: usize = 16 * 1024;
+/// How long a connection may take to open.
+const CONNECT: Duration = Duration::from_secs(5);
+/// How long an answer may take beyond what it was asked to wait.
+const ANSWER: Duration = Duration::from_secs(30);
+/// How long a stream may stand still.
+const STALL: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Clone)]
+pub(super) struct Http {
+    agent: Agent,
+    base: String,
+}
+
+/// A request's name for errors, `GET tasks`, and its address.
+struct Request {
+    what: String,
+    url: String,
+}
+
+impl Http {
+    pub(super) fn new(url: &str) -> Result<Self, ClientError> {
+        let bad = || ClientError::BadUrl { url: url.chars().take(200).collect() };
+        let base = url.trim_end_matches('/');
+        let uri: ureq::http::Uri = base.parse().map_err(|_| bad())?;
+        let host = uri.host().ok_or_else(bad)?;
+        if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.query().is_some() {
+            return Err(bad());
+        }
+        let local = matches!(host, "localhost" | "127.0.0.1" | "[::1]");
+        let mut config = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .max_response_header_size(HEAD_BYTES_MAX)
+            .timeout_connect(Some(CONNECT))
+            .user_agent(concat!("florin/", env!("CARGO_PKG_VERSION")));
+        if local {
+            // What is on this machine is never asked for through a proxy.
+            config = config.proxy(None);
+        }
+        Ok(Self { agent: config.build().into(), base: format!("{base}/v1") })
+    }
+
+    fn request(&self, method: &str, path: &str) -> Request {
+        Request { what: format!("{method} {path}"), url: format!("{}/{path}", self.base) }
+    }
+
+    /// `GET`, answered in JSON; `wait_ms` is what the address asks the coordinator to wait.
+    pub(super) fn get<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        wait_ms: u64,
+    ) -> Result<T, ClientError> {
+        let request = self.request("GET", path);
+        let answer = self
+            .agent
+            .get(&request.url)
+            .config()
+            .timeout_global(Some(ANSWER + Duration::from_millis(wait_ms)))
+            .build()
+            .call();
+        request.json(request.answer(answer)?)
+    }
+
+    /// `POST` of JSON; the answer is read by one of the methods of [`Answer`].
+    pub(super) fn post<B: Serialize>(
+        &self,
+        path: &str,
+        body: &B,
+        wait_ms: u64,
+    ) -> Result<Answer, ClientError> {
+        let request = self.request("POST", path);
+        let answer = self
+            .agent
+            .post(&request.url)
+            .config()
+            .timeout_global(Some(ANSWER + Duration::from_millis(wait_ms)))
+            .build()
+            .send_json(body);
+        Ok(Answer { response: request.answer(answer)?, request })
+    }
+
+    /// Sends `length` bytes from a reader.
+    pub(super) fn send(
+        &self,
+        method: &str,
+        path: &str,
+        length: u64,
+        bytes: &mut dyn Read,
+    ) -> Result<Answer, ClientError> {
+        let request = self.request(method, path);
+        let builder = match method {
+            "PUT" => self.agent.put(&request.url),
+            _ => self.agent.post(&request.url),
+        };
+        let answer = builder
+            .config()
+            .timeout_per_write(Some(STALL))
+            .timeout_recv_response(Some(ANSWER))
+            .timeout_per_read(Some(STALL))
+            .build()
+            .content_type("application/octet-stream")
+            .header("content-length", length)
+            .send(SendBody::from_reader(bytes));
+        Ok(Answer { response: request.answer(answer)?, request })
+    }
+
+    /// `GET` of raw bytes, at most `limit` of them.
+    pub(super) fn bytes(&self, path: &str, limit: u64) -> Result<Vec<u8>, ClientError> {
+        let request = self.request("GET", path);
+        let answer = self
+            .agent
+            .get(&request.url)
+            .config()
+            .timeout_recv_response(Some(ANSWER))
+            .timeout_per_read(Some(STALL))
+            .build()
+            .call();
+        let response = request.answer(answer)?;
+        Answer { response, request }.bytes(limit)
+    }
+
+    /// `POST` of JSON, answered with raw bytes, at most `limit` of them.
+    pub(super) fn post_for_bytes<B: Serialize>(
+        &self,
+        path: &str,
+        body: &B,
+        limit: u64,
+    ) -> Result<Vec<u8>, ClientError> {
+        let request = self.request("POST", path);
+        let answer = self
+            .agent
+            .post(&request.url)
+            .config()
+            .timeout_recv_response(Some(ANSWER))
+            .timeout_per_read(Some(STALL))
+            .build()
+            .send_json(body);
+        let response = request.answer(answer)?;
+        Answer { response, request }.bytes(limit)
+    }
+}
+
+/// An answer that is no rejection.
+pub(super) struct Answer {
+    request: Request,
+    response: Response<Body>,
+}
+
+impl Answer {
+    /// Nothing more is expected.
+    pub(super) fn done(self) -> Result<(), ClientError> {
+        Ok(())
+    }
+
+    /// As JSON.
+    pub(super) fn json<T: DeserializeOwned>(self) -> Result<T, ClientError> {
+        self.request.json(self.response)
+    }
+
+    /// As JSON, or nothing where the answer is 204.
+    pub(super) fn json_if_any<T: DeserializeOwned>(self) -> Result<Option<T>, ClientError> {
+        if self.response.status().as_u16() == 204 { Ok(None) } else { self.json().map(Some) }
+    }
+
+    fn bytes(mut self, limit: u64) -> Result<Vec<u8>, ClientError> {
+        self.request.read(&mut self.response, limit)
+    }
+}
+
+impl Request {
+    /// Sorts what came back: an answer, a rejection, or something that passes.
+    fn answer(
+        &self,
+        result: Result<Response<Body>, ureq::Error>,
+    ) -> Result<Response<Body>, ClientError> {
+        let mut response = result.map_err(|error| self.transport(error))?;
+        let status = response.status();
+        if matches!(status.as_u16(), 200 | 204) {
+            return Ok(response);
+        }
+        let body = self.read(&mut response, REJECTION_BYTES_MAX).unwrap_or_default();
+        let rejection: Option<Rejection> = serde_json::from_slice(&body).ok();
+        // "Too many" and everything from 500 on is about the coordinator's state, not about us.
+        if status.is_server_error() || status.as_u16() == 429 {
+            let why = rejection.map_or_else(|| format!("status {status}"), |r| r.to_string());
+            return Err(ClientError::Unavailable { what: self.what.clone(), why });
+        }
+        Err(match rejection {
+            Some(rejection) => ClientError::Rejected(rejection),
+            None => self.not_understood(format!("status {status} without a code")),
+        })
+    }
+
+    fn json<T: DeserializeOwned>(&self, mut response: Response<Body>) -> Result<T, ClientError> {
+        let bytes = self.read(&mut response, JSON_BYTES_MAX)?;
+        serde_json::from_slice(&bytes).map_err(|error| self.not_understood(error.to_string()))
+    }
+
+    fn read(&self, response: &mut Response<Body>, limit: u64) -> Result<Vec<u8>, ClientError> {
+        let body = response.body_mut().with_config().limit(limit);
+        body.read_to_vec().map_err(|error| match error {
+            ureq::Error::BodyExceedsLimit(_) => {
+                self.not_understood(format!("it is longer than {limit} bytes"))
+            }
+            error => self.transport(error),
+        })
+    }
+
+    fn transport(&self, error: ureq::Error) -> ClientError {
+        match error {
+            ureq::Error::Io(_)
+            | ureq::Error::Timeout(_)
+            | ureq::Error::HostNotFound
+            | ureq::Error::ConnectionFailed
+            | ureq::Error::Protocol(_) => {
+                ClientError::Unavailable { what: self.what.clone(), why: error.to_string() }
+            }
+            error => self.not_understood(error.to_string()),
+        }
+    }
+
+    fn not_understood(&self, why: String) -> ClientError {
+        ClientError::NotUnderstood { what: self.what.clone(), why }
+    }
+}

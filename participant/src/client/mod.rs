@@ -1,0 +1,434 @@
+//! The coordinator's HTTP interface as typed methods. What the coordinator signs is checked here,
+//! against the node key of the first contact, so that no caller can forget to.
+
+mod error;
+mod http;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::io::Read;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use florin_protocol::limits::{BLOB_BYTES_MAX, HEADER_BYTES_MAX};
+use florin_protocol::{
+    Address, BlobRequest, Canonical, ClaimProof, CloseRequest, Code, Commit, Digest, Enrol,
+    MarketInfo, Offer, Receipt, Registration, Report, Role, Round, Scope, Signed, TaskId, TaskSpec,
+    TaskSummary, TaskView, Tick, UpdateHeader, WorkOrder, WorkQuery, WorkRecord, WorkVerdict,
+    blob_digest,
+};
+
+pub use error::{ClientError, Coordinator};
+pub use http::JSON_BYTES_MAX;
+
+use crate::durable;
+use http::Http;
+
+/// Longest file that remembers a coordinator, in bytes.
+const PIN_BYTES_MAX: u64 = 64 * 1024;
+/// Longest time a coordinator is asked to wait with its answer, in milliseconds.
+pub const WAIT_MS_MAX: u64 = 30_000;
+
+/// Where the coordinator is, and where it is remembered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientConfig {
+    /// `http://HOST:PORT`.
+    pub url: String,
+    /// The file that remembers the coordinator of the first contact. Without one it is remembered
+    /// only as long as this client lives.
+    pub pin: Option<PathBuf>,
+}
+
+/// Longest time a coordinator may take to check a piece of work, in milliseconds.
+const VERDICT_MS_MAX: u64 = 600_000;
+
+/// A connection to a coordinator: blocking, usable from several threads.
+#[derive(Clone, Debug)]
+pub struct Client {
+    http: Http,
+    coordinator: Coordinator,
+    version: String,
+    /// The coordinator's clock at the first contact, and ours.
+    clock: (Tick, Instant),
+}
+
+impl Client {
+    /// Asks who the coordinator is, and compares with the first contact.
+    ///
+    /// # Errors
+    /// [`ClientError::CoordinatorChanged`] where it is somebody else; [`ClientError::BadUrl`];
+    /// those of any request.
+    pub fn connect(config: &ClientConfig) -> Result<Self, ClientError> {
+        let http = Http::new(&config.url)?;
+        let info: MarketInfo = http.get("market", 0)?;
+        let clock = (info.now, Instant::now());
+        let coordinator =
+            Coordinator { market: info.market, account: info.coordinator, node_key: info.node_key };
+        if let Some(path) = &config.pin {
+            let unread =
+                |why: String| ClientError::NotUnderstood { what: path.display().to_string(), why };
+            match durable::read(path, PIN_BYTES_MAX)? {
+                Some(bytes) => {
+                    let was: Coordinator = serde_json::from_slice(&bytes)
+                        .map_err(|error| unread(error.to_string()))?;
+                    if was != coordinator {
+                        let (was, now) = (Box::new(was), Box::new(coordinator));
+                        return Err(ClientError::CoordinatorChanged { was, now });
+                    }
+                }
+                None => {
+                    let bytes = serde_json::to_vec_pretty(&coordinator)
+                        .map_err(|error| unread(error.to_string()))?;
+                    durable::replace(path, &bytes)?;
+                }
+            }
+        }
+        Ok(Self { http, coordinator, version: info.version, clock })
+    }
+
+    /// Who it is.
+    #[must_use]
+    pub fn coordinator(&self) -> &Coordinator {
+        &self.coordinator
+    }
+
+    /// Which program it runs.
+    #[must_use]
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// What the coordinator's clock shows now, as far as ours runs as fast.
+    #[must_use]
+    pub fn now(&self) -> Tick {
+        let (tick, at) = self.clock;
+        tick.after_ms(u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// Who runs the market, asked again.
+    ///
+    /// # Errors
+    /// Those of any request.
+    pub fn market(&self) -> Result<MarketInfo, ClientError> {
+        self.http.get("market", 0)
+    }
+
+    /// Makes an account known.
+    ///
+    /// # Errors
+    /// A rejection, or those of any request.
+    pub fn register(&self, registration: &Registration) -> Result<(), ClientError> {
+        self.http.post("registrations", registration, 0)?.done()
+    }
+
+    /// An account's registration in a role; `None` if it has none. Its signatures, the market, the
+    /// account and the role are checked.
+    ///
+    /// # Errors
+    /// [`ClientError::WrongContent`], or those of any request.
+    pub fn registration(
+        &self,
+        account: Address,
+        role: Role,
+    ) -> Result<Option<Registration>, ClientError> {
+        let path = format!("registrations/{account}?role={role}");
+        let found: Registration = match self.http.get(&path, 0) {
+            Err(ClientError::Rejected(rejection))
+                if matches!(rejection.code, Code::NotFound | Code::NotRegistered) =>
+            {
+                return Ok(None);
+            }
+            other => other?,
+        };
+        // It was accepted when it was new; that it has expired since says nothing.
+        let verified = found.verify(self.coordinator.market, Tick::default());
+        let wrong = |why| ClientError::WrongContent { what: format!("GET {path}"), why };
+        verified.map_err(|error| wrong(error.to_string()))?;
+        if found.wallet != account {
+            return Err(wrong(format!("it is {}'s", found.wallet)));
+        }
+        Ok(Some(found).filter(|found| found.role == role))
+    }
+
+    /// Publishes a task whose escrow is open on the ledger. Again: the same view.
+    ///
+    /// # Errors
+    /// A rejection, or those of any request.
+    pub fn publish(&self, spec: &TaskSpec) -> Result<TaskView, ClientError> {
+        let view = self.http.post("tasks", spec, 0)?.json()?;
+        self.check_view(view, spec.id())
+    }
+
+    /// All tasks.
+    ///
+    /// # Errors
+    /// Those of any request.
+    pub fn tasks(&self) -> Result<Vec<TaskSummary>, ClientError> {
+        self.http.get("tasks", 0)
+    }
+
+    /// A task as it is now.
+    ///
+    /// # Errors
+    /// [`ClientError::WrongContent`] if the specification is not that of the id; those of any
+    /// request.
+    pub fn task(&self, task: TaskId) -> Result<TaskView, ClientError> {
+        self.check_view(self.http.get(&format!("tasks/{task}"), 0)?, task)
+    }
+
+    /// A task once its view's sequence is beyond `after`, or after `wait_ms` (at most
+    /// [`WAIT_MS_MAX`]) as it is then.
+    ///
+    /// # Errors
+    /// As [`Client::task`].
+    pub fn task_after(
+        &self,
+        task: TaskId,
+        after: u64,
+        wait_ms: u64,
+    ) -> Result<TaskView, ClientError> {
+        let wait_ms = wait_ms.min(WAIT_MS_MAX);
+        let path = format!("tasks/{task}?after={after}&wait_ms={wait_ms}");
+        self.check_view(self.http.get(&path, wait_ms)?, task)
+    }
+
+    fn check_view(&self, view: TaskView, task: TaskId) -> Result<TaskView, ClientError> {
+        let wrong = |why| ClientError::WrongContent { what: format!("task {task}"), why };
+        if view.id != task || view.spec.id() != task {
+            return Err(wrong(format!("the specification's id is {}", view.spec.id())));
+        }
+        if view.spec.market != self.coordinator.market {
+            return Err(wrong("it is a task of another market".to_owned()));
+        }
+        if let Some(offer) = &view.offer {
+            let scope = self.scope(task, view.round);
+            self.signed(offer, "the offer")?;
+            self.in_scope(offer.body.scope, scope, "the offer")?;
+        }
+        Ok(view)
+    }
+
+    /// Uploads a blob that a task wants.
+    ///
+    /// # Errors
+    /// A rejection, or those of any request.
+    pub fn put_blob(&self, bytes: &[u8]) -> Result<Digest, ClientError> {
+        let digest = blob_digest(bytes);
+        let mut reader = bytes;
+        let path = format!("blobs/{digest}");
+        self.http.send("PUT", &path, length(bytes), &mut reader)?.done()?;
+        Ok(digest)
+    }
+
+    /// A public blob of at most `limit` bytes, checked against its digest.
+    ///
+    /// # Errors
+    /// [`ClientError::WrongDigest`], a rejection (`NOT_FOUND`, `NOT_YET_PUBLIC`), or those of any
+    /// request.
+    pub fn blob(&self, digest: Digest, limit: u64) -> Result<Vec<u8>, ClientError> {
+        let bytes = self.http.bytes(&format!("blobs/{digest}"), limit.min(BLOB_BYTES_MAX))?;
+        check_digest(digest, bytes)
+    }
+
+    /// Asks to take part in a task.
+    ///
+    /// # Errors
+    /// A rejection, or those of any request.
+    pub fn enrol(&self, enrol: &Signed<Enrol>) -> Result<(), ClientError> {
+        self.http.post(&format!("tasks/{}/enrol", enrol.body.task), enrol, 0)?.done()
+    }
+
+    /// Promises an update. Exactly the same again changes nothing.
+    ///
+    /// # Errors
+    /// A rejection, or those of any request.
+    pub fn commit(&self, commit: &Signed<Commit>) -> Result<(), ClientError> {
+        self.http.post(&format!("tasks/{}/commits", commit.body.scope.task), commit, 0)?.done()
+    }
+
+    /// Uploads an update, and returns its receipt. Exactly the same again has the same receipt.
+    ///
+    /// # Errors
+    /// [`ClientError::NotSigned`] or [`ClientError::WrongContent`] for a receipt of something else;
+    /// a rejection; those of any request.
+    pub fn upload(
+        &self,
+        header: &Signed<UpdateHeader>,
+        bytes: &[u8],
+    ) -> Result<Signed<Receipt>, ClientError> {
+        let scope = header.body.scope;
+        let head = header.to_bytes();
+        debug_assert!(head.len() <= HEADER_BYTES_MAX, "a header has fields of fixed length");
+        let head_length = u32::try_from(head.len()).unwrap_or(u32::MAX).to_le_bytes();
+        let total = length(&head_length) + length(&head) + length(bytes);
+        let mut reader = head_length.chain(head.as_slice()).chain(bytes);
+        let path = format!("tasks/{}/updates", scope.task);
+        let receipt: Signed<Receipt> = self.http.send("POST", &path, total, &mut reader)?.json()?;
+        self.signed(&receipt, "the receipt")?;
+        self.in_scope(receipt.body.scope, scope, "the receipt")?;
+        let (sender, update) = (receipt.body.sender, receipt.body.update);
+        if sender != header.body.sender || update != header.body.digest() {
+            return Err(ClientError::WrongContent {
+                what: "the receipt".to_owned(),
+                why: format!("it is for update {update} of {sender}, not for the one sent"),
+            });
+        }
+        Ok(receipt)
+    }
+
+    /// A round's report, signed by the coordinator.
+    ///
+    /// # Errors
+    /// [`ClientError::NotSigned`], [`ClientError::WrongContent`] for another round's; a rejection;
+    /// those of any request.
+    pub fn report(&self, task: TaskId, round: Round) -> Result<Signed<Report>, ClientError> {
+        let report: Signed<Report> = self.http.get(&of_round(task, round, "report"), 0)?;
+        let what = format!("the report of round {round}");
+        self.signed(&report, &what)?;
+        self.in_scope(report.body.scope, self.scope(task, round), &what)?;
+        Ok(report)
+    }
+
+    /// A reported round's offer, signed by the coordinator.
+    ///
+    /// # Errors
+    /// As [`Client::report`].
+    pub fn offer(&self, task: TaskId, round: Round) -> Result<Signed<Offer>, ClientError> {
+        let offer: Signed<Offer> = self.http.get(&of_round(task, round, "offer"), 0)?;
+        let what = format!("the offer of round {round}");
+        self.signed(&offer, &what)?;
+        self.in_scope(offer.body.scope, self.scope(task, round), &what)?;
+        Ok(offer)
+    }
+
+    /// The headers of a reported round's updates, in the order of its entries. Their senders'
+    /// signatures are the caller's to check.
+    ///
+    /// # Errors
+    /// A rejection, or those of any request.
+    pub fn headers(
+        &self,
+        task: TaskId,
+        round: Round,
+    ) -> Result<Vec<Signed<UpdateHeader>>, ClientError> {
+        self.http.get(&of_round(task, round, "headers"), 0)
+    }
+
+    /// The work records that a reported round paid. Their providers' signatures are the caller's
+    /// to check.
+    ///
+    /// # Errors
+    /// A rejection, or those of any request.
+    pub fn records(
+        &self,
+        task: TaskId,
+        round: Round,
+    ) -> Result<Vec<Signed<WorkRecord>>, ClientError> {
+        self.http.get(&of_round(task, round, "records"), 0)
+    }
+
+    /// What an account is owed by the final settlements, with its proof.
+    ///
+    /// # Errors
+    /// A rejection, or those of any request.
+    pub fn proof(&self, task: TaskId, account: Address) -> Result<ClaimProof, ClientError> {
+        self.http.get(&format!("tasks/{task}/proof/{account}"), 0)
+    }
+
+    /// Ends a task after its running round, as its buyer asks.
+    ///
+    /// # Errors
+    /// A rejection, or those of any request.
+    pub fn close(&self, request: &CloseRequest) -> Result<(), ClientError> {
+        self.http.post(&format!("tasks/{}/close", request.task), request, 0)?.done()
+    }
+
+    /// The next piece of work for a pledged provider, if there is one within `wait_ms` (at most
+    /// [`WAIT_MS_MAX`]).
+    ///
+    /// # Errors
+    /// [`ClientError::NotSigned`], [`ClientError::WrongContent`]; a rejection; those of any request.
+    pub fn next_work(
+        &self,
+        query: &Signed<WorkQuery>,
+        wait_ms: u64,
+    ) -> Result<Option<Signed<WorkOrder>>, ClientError> {
+        let wait_ms = wait_ms.min(WAIT_MS_MAX);
+        let path = format!("work/next?wait_ms={wait_ms}");
+        let order: Option<Signed<WorkOrder>> =
+            self.http.post(&path, query, wait_ms)?.json_if_any()?;
+        if let Some(order) = &order {
+            self.signed(order, "the work order")?;
+            let scope = self.scope(query.body.task, order.body.scope.round);
+            self.in_scope(order.body.scope, scope, "the work order")?;
+        }
+        Ok(order)
+    }
+
+    /// A blob that only a pledged provider may have yet, of at most `limit` bytes, checked against
+    /// its digest.
+    ///
+    /// # Errors
+    /// [`ClientError::WrongDigest`]; a rejection; those of any request.
+    pub fn work_blob(
+        &self,
+        request: &Signed<BlobRequest>,
+        limit: u64,
+    ) -> Result<Vec<u8>, ClientError> {
+        let limit = limit.min(BLOB_BYTES_MAX);
+        let bytes = self.http.post_for_bytes("work/blob", request, limit)?;
+        check_digest(request.body.digest, bytes)
+    }
+
+    /// Hands work in. Exactly the same again has the same verdict.
+    ///
+    /// # Errors
+    /// A rejection (`WORK_GONE`, `WORK_WRONG`), or those of any request.
+    pub fn submit_work(&self, record: &Signed<WorkRecord>) -> Result<WorkVerdict, ClientError> {
+        self.http.post("work", record, VERDICT_MS_MAX)?.json()
+    }
+
+    fn scope(&self, task: TaskId, round: Round) -> Scope {
+        Scope { market: self.coordinator.market, task, round }
+    }
+
+    fn signed<T: Canonical>(&self, message: &Signed<T>, what: &str) -> Result<(), ClientError> {
+        let key = self.coordinator.node_key;
+        message.verify(key).map(|_| ()).map_err(|source| ClientError::NotSigned {
+            what: what.to_owned(),
+            key,
+            source,
+        })
+    }
+
+    fn in_scope(&self, got: Scope, expected: Scope, what: &str) -> Result<(), ClientError> {
+        if got == expected {
+            return Ok(());
+        }
+        let why = format!(
+            "it is about round {} of task {} in market {}/{}, not about round {} of task {} here",
+            got.round,
+            got.task.short(),
+            got.market.chain,
+            got.market.genesis.short(),
+            expected.round,
+            expected.task.short()
+        );
+        Err(ClientError::WrongContent { what: what.to_owned(), why })
+    }
+}
+
+fn of_round(task: TaskId, round: Round, what: &str) -> String {
+    format!("tasks/{task}/rounds/{round}/{what}")
+}
+
+fn length(bytes: &[u8]) -> u64 {
+    bytes.len() as u64
+}
+
+fn check_digest(expected: Digest, bytes: Vec<u8>) -> Result<Vec<u8>, ClientError> {
+    match blob_digest(&bytes) {
+        got if got == expected => Ok(bytes),
+        got => Err(ClientError::WrongDigest { expected, got }),
+    }
+}

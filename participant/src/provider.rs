@@ -1,0 +1,471 @@
+//! The provider: stakes compute, and does the work that the market needs and can check.
+//!
+//! Like the agent it may be killed anywhere: the stake and the pledge are on the ledger, what was
+//! signed is in the guard, and an order that was not answered is given again until it is due. One
+//! order has one record: computed again after a crash, the recorded one is handed in.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Instant;
+
+use florin_learning::Engine;
+use florin_ledger::{Ledger, LedgerError, Refusal, StakeState, Terms};
+use florin_protocol::{
+    Address, Amount, BlobRequest, Canonical, Code, Digest, Phase, Role, Signed, Signer, TaskId,
+    TaskSpec, WorkOrder, WorkQuery, WorkRecord,
+};
+use florin_work::{Inputs, carry_out, model_bytes};
+
+use crate::agent::{AgentError, ClaimError, EXPIRY_MS, claim, register};
+use crate::client::{Client, ClientError};
+use crate::durable;
+use crate::event::Event;
+use crate::guard::{Guard, GuardError};
+use crate::retry::{Passing, Patience, patiently};
+use crate::shutdown::Shutdown;
+use crate::wallet::Wallet;
+
+/// Bytes of updates that one order may bring into memory.
+pub const ORDER_BYTES_MAX: u64 = 8 * 1024 * 1024 * 1024;
+
+/// What a provider is told.
+#[derive(Clone, Debug)]
+pub struct ProviderConfig {
+    /// The data folder: what was signed. One process at a time.
+    pub folder: PathBuf,
+    /// The tasks to serve; without any, every open task that pays for work.
+    pub tasks: Option<Vec<TaskId>>,
+    /// The most to put at risk.
+    pub stake_max: Option<Amount>,
+    /// End when every task that was named is over; otherwise go on until asked to stop.
+    pub until_done: bool,
+    /// How long the coordinator is asked to wait for work, in milliseconds; also about how long a
+    /// stop may take.
+    pub poll_ms: u64,
+    /// How long to go on while coordinator or ledger do not answer.
+    pub patience: Patience,
+}
+
+/// What a provider works with.
+pub struct Provider<'a> {
+    /// Whose it is.
+    pub wallet: &'a Wallet,
+    /// The coordinator.
+    pub client: &'a Client,
+    /// Where the money is.
+    pub ledger: &'a dyn Ledger,
+    /// What evaluates.
+    pub engine: &'a mut dyn Engine,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Provided {
+    /// The account.
+    pub account: Address,
+    /// Orders whose work was taken.
+    pub orders: u64,
+    /// Units that were verified.
+    pub units: u64,
+    /// Drawn in this run.
+    pub claimed: Amount,
+    /// Whether every task is over; otherwise it was asked to stop.
+    pub finished: bool,
+}
+
+/// Why a provider ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum ProviderError {
+    /// Registering, or the data folder.
+    #[error(transparent)]
+    Agent(#[from] AgentError),
+    /// The coordinator.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The ledger.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// The signing guard.
+    #[error(transparent)]
+    Guard(#[from] GuardError),
+    /// Drawing the pay.
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
+}
+
+impl ProviderError {
+    /// The stable code.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Agent(error) => error.code(),
+            Self::Client(error) => error.code(),
+            Self::Ledger(error) => crate::ledger_code(error),
+            Self::Guard(error) => error.code(),
+            Self::Claim(error) => error.code(),
+        }
+    }
+}
+
+impl Passing for ProviderError {
+    fn is_passing(&self) -> bool {
+        match self {
+            Self::Agent(AgentError::Client(error)) | Self::Client(error) => error.is_passing(),
+            Self::Agent(AgentError::Ledger(error)) | Self::Ledger(error) => error.is_passing(),
+            Self::Claim(error) => error.is_passing(),
+            Self::Agent(_) | Self::Guard(_) => false,
+        }
+    }
+}
+
+/// Serves tasks until they are over or somebody asks to stop: registers, stakes what is missing,
+/// pledges, does orders, and draws its pay when a task is done. The stake stays, for the next task;
+/// see [`return_stake`].
+///
+/// # Errors
+/// [`ProviderError`]. Whatever it is, the same call goes on where this one ended.
+pub fn provide(
+    config: &ProviderConfig,
+    parts: Provider<'_>,
+    shutdown: &Shutdown,
+    tell: &mut dyn FnMut(&Event),
+) -> Result<Provided, ProviderError> {
+    durable::create_folder(&config.folder).map_err(AgentError::from)?;
+    let guard = Guard::open(&config.folder.join("guard"), parts.wallet.node_signer())?;
+    let account = parts.wallet.address();
+    let mut server = Server {
+        config,
+        parts,
+        shutdown,
+        tell,
+        guard,
+        registered: false,
+        serving: BTreeMap::new(),
+        over: BTreeSet::new(),
+        skipped: BTreeSet::new(),
+        provided: Provided { account, ..Provided::default() },
+    };
+    let mut wait_ms = config.patience.first_ms;
+    let mut waited_ms = 0;
+    while !shutdown.requested() {
+        match server.turn() {
+            Ok(true) => return Ok(server.provided),
+            Ok(false) => (wait_ms, waited_ms) = (config.patience.first_ms, 0),
+            Err(error) if error.is_passing() && waited_ms < config.patience.total_ms => {
+                (server.tell)(&Event::Retrying { why: error.to_string() });
+                shutdown.wait(std::time::Duration::from_millis(wait_ms));
+                waited_ms += wait_ms;
+                wait_ms = (wait_ms * 2).min(config.patience.longest_ms);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    (server.tell)(&Event::Stopped);
+    Ok(server.provided)
+}
+
+struct Server<'a, 'p> {
+    config: &'a ProviderConfig,
+    parts: Provider<'p>,
+    shutdown: &'a Shutdown,
+    tell: &'a mut dyn FnMut(&Event),
+    guard: Guard,
+    registered: bool,
+    /// Tasks that the stake is pledged to.
+    serving: BTreeMap<TaskId, Served>,
+    /// Tasks that are over, with their pay drawn.
+    over: BTreeSet<TaskId>,
+    /// Tasks that were told to be skipped.
+    skipped: BTreeSet<TaskId>,
+    provided: Provided,
+}
+
+struct Served {
+    spec: TaskSpec,
+    /// The validation rows, fetched with the first order.
+    holdout: Option<Vec<u8>>,
+}
+
+impl Server<'_, '_> {
+    /// Looks after every task once. True when all are over and it need not go on.
+    fn turn(&mut self) -> Result<bool, ProviderError> {
+        if !self.registered {
+            let (wallet, client) = (self.parts.wallet, self.parts.client);
+            if register(&self.guard, wallet, client, Role::Provider).map_err(AgentError::from)? {
+                (self.tell)(&Event::Registered { account: wallet.address() });
+            }
+            self.registered = true;
+        }
+        let tasks = self.tasks()?;
+        let open: Vec<TaskId> =
+            tasks.iter().copied().filter(|task| !self.over.contains(task)).collect();
+        for task in &open {
+            self.look_after(*task)?;
+        }
+        if self.config.until_done && !tasks.is_empty() && open.is_empty() {
+            self.provided.finished = true;
+            return Ok(true);
+        }
+        let serving: Vec<TaskId> = self.serving.keys().copied().collect();
+        let share = self.config.poll_ms / (serving.len().max(1) as u64);
+        for task in &serving {
+            if self.shutdown.requested() {
+                break;
+            }
+            self.ask(*task, share)?;
+        }
+        if serving.is_empty() {
+            self.shutdown.wait(std::time::Duration::from_millis(self.config.poll_ms));
+        }
+        Ok(false)
+    }
+
+    fn tasks(&self) -> Result<Vec<TaskId>, ProviderError> {
+        if let Some(named) = &self.config.tasks {
+            return Ok(named.clone());
+        }
+        let all = self.parts.client.tasks()?;
+        let paying = all.iter().filter(|task| !task.infrastructure.is_zero());
+        Ok(paying.map(|task| task.id).collect())
+    }
+
+    /// Pledges to a task that is open, or draws the pay of one that is over.
+    fn look_after(&mut self, task: TaskId) -> Result<(), ProviderError> {
+        let view = self.parts.client.task(task)?;
+        if view.phase == Phase::Done {
+            self.draw(task)?;
+            self.serving.remove(&task);
+            self.over.insert(task);
+            (self.tell)(&Event::Finished { task });
+            return Ok(());
+        }
+        let known = self.serving.contains_key(&task) || self.skipped.contains(&task);
+        if known || view.phase == Phase::Closing {
+            return Ok(());
+        }
+        if let Err(why) = self.pledge(&view.spec)? {
+            self.skipped.insert(task);
+            (self.tell)(&Event::TaskSkipped { task, why });
+            return Ok(());
+        }
+        self.serving.insert(task, Served { spec: view.spec, holdout: None });
+        Ok(())
+    }
+
+    /// Stakes what is missing and pledges it. The inner error says why the task is not served.
+    fn pledge(&mut self, spec: &TaskSpec) -> Result<Result<(), String>, ProviderError> {
+        let (ledger, wallet, task) = (self.parts.ledger, self.parts.wallet, spec.id());
+        let me = wallet.address();
+        let coordinator = self.parts.client.coordinator().account;
+        if spec.coordinator != coordinator {
+            return Ok(Err(format!("its coordinator is {}, not {coordinator}", spec.coordinator)));
+        }
+        let funded = ledger.task(task)?.is_some_and(|state| state.terms == Terms::of(spec));
+        if !funded {
+            return Ok(Err("the ledger does not have it on its terms".to_owned()));
+        }
+        let least = spec.budget.stake_min;
+        if self.config.stake_max.is_some_and(|most| most < least) {
+            return Ok(Err(format!("it takes a stake of {least} FLN, more than the limit")));
+        }
+        let there = ledger.stake_of(me)?.amount;
+        if let Ok(added) = least.minus(there)
+            && !added.is_zero()
+        {
+            match ledger.stake(wallet, added) {
+                Err(LedgerError::Refused(refusal @ Refusal::Insufficient { .. })) => {
+                    return Ok(Err(refusal.to_string()));
+                }
+                other => other?,
+            };
+            (self.tell)(&Event::Staked { added, stake: least });
+        }
+        if !ledger.pledged(task, me)? {
+            match ledger.pledge(wallet, task) {
+                Err(LedgerError::Refused(refusal)) => return Ok(Err(refusal.to_string())),
+                other => other?,
+            };
+            (self.tell)(&Event::Pledged { task });
+        }
+        Ok(Ok(()))
+    }
+
+    /// Asks for an order of a task, and does it.
+    fn ask(&mut self, task: TaskId, wait_ms: u64) -> Result<(), ProviderError> {
+        let client = self.parts.client;
+        let query = self.guard.sign(WorkQuery {
+            market: client.coordinator().market,
+            task,
+            provider: self.parts.wallet.address(),
+            expires: client.now().after_ms(EXPIRY_MS),
+        });
+        let order = match client.next_work(&query, wait_ms) {
+            Ok(order) => order,
+            // The task ended in between; the next look at it will show.
+            Err(ClientError::Rejected(rejection))
+                if matches!(rejection.code, Code::TaskClosed | Code::WorkGone) =>
+            {
+                None
+            }
+            Err(error) => return Err(error.into()),
+        };
+        match order {
+            Some(order) => self.serve(task, &order.body),
+            None => Ok(()),
+        }
+    }
+
+    fn serve(&mut self, task: TaskId, order: &WorkOrder) -> Result<(), ProviderError> {
+        let (market, round) = (order.scope.market, order.scope.round);
+        let record = match self.guard.work_of(market, order.digest()) {
+            Some(record) => {
+                (self.tell)(&Event::WorkedBefore { round });
+                record
+            }
+            None => {
+                (self.tell)(&Event::Ordered { task, round, updates: order.entries.len() });
+                match self.work(task, order)? {
+                    Ok(record) => record,
+                    Err(why) => {
+                        (self.tell)(&Event::WorkFailed { round, why });
+                        // The order is given again until it is due; not in a tight loop.
+                        self.shutdown.wait(std::time::Duration::from_millis(self.config.poll_ms));
+                        return Ok(());
+                    }
+                }
+            }
+        };
+        let client = self.parts.client;
+        let (shutdown, patience, tell) = (self.shutdown, self.config.patience, &mut self.tell);
+        let told = |error: &ClientError| tell(&Event::Retrying { why: error.to_string() });
+        match patiently(patience, shutdown, told, || client.submit_work(&record)) {
+            Ok(verdict) => {
+                self.provided.orders += 1;
+                self.provided.units += verdict.units;
+                (self.tell)(&Event::WorkTaken { round, units: verdict.units });
+                Ok(())
+            }
+            Err(ClientError::Rejected(rejection)) => {
+                (self.tell)(&Event::WorkRefused { round, rejection });
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Fetches what the order names, carries it out, and signs the result once it is recorded. The
+    /// inner error says why it cannot be done.
+    fn work(
+        &mut self,
+        task: TaskId,
+        order: &WorkOrder,
+    ) -> Result<Result<Signed<WorkRecord>, String>, ProviderError> {
+        let begun = Instant::now();
+        let Some(mut served) = self.serving.remove(&task) else {
+            return Ok(Err("the task is not served".to_owned()));
+        };
+        let done = self.carry_out(order, &mut served);
+        self.serving.insert(task, served);
+        let result = match done? {
+            Ok(result) => result,
+            Err(why) => return Ok(Err(why)),
+        };
+        let units = result.valuation.units;
+        let record = WorkRecord {
+            market: order.scope.market,
+            order: order.digest(),
+            provider: self.parts.wallet.address(),
+            result,
+        };
+        let record = self.guard.sign_work(record)?;
+        let ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        (self.tell)(&Event::Worked { round: order.scope.round, units, ms });
+        Ok(Ok(record))
+    }
+
+    fn carry_out(
+        &mut self,
+        order: &WorkOrder,
+        served: &mut Served,
+    ) -> Result<Result<florin_protocol::WorkResult, String>, ProviderError> {
+        let Served { spec, holdout } = served;
+        let model = model_bytes(spec);
+        if order.holdout != spec.holdout.digest {
+            return Ok(Err(format!("the order's holdout is {}, not the task's", order.holdout)));
+        }
+        let total = model.saturating_mul(order.entries.len() as u64);
+        if total > ORDER_BYTES_MAX {
+            let why = format!("its updates have {total} bytes: at most {ORDER_BYTES_MAX}");
+            return Ok(Err(why));
+        }
+        if holdout.is_none() {
+            *holdout = Some(self.fetch(spec.id(), order.holdout, holdout_bytes(spec))?);
+        }
+        let base = self.fetch(spec.id(), order.base_model, model)?;
+        let updates = order
+            .entries
+            .iter()
+            .map(|entry| self.fetch(spec.id(), entry.update, model))
+            .collect::<Result<Vec<_>, _>>()?;
+        let inputs = Inputs {
+            spec,
+            base: &base,
+            holdout: holdout.as_deref().unwrap_or_default(),
+            entries: &order.entries,
+            updates: &updates,
+        };
+        let outcome = carry_out(&inputs, self.parts.engine);
+        Ok(outcome.map(|outcome| outcome.result).map_err(|error| error.to_string()))
+    }
+
+    fn fetch(&self, task: TaskId, digest: Digest, limit: u64) -> Result<Vec<u8>, ProviderError> {
+        let client = self.parts.client;
+        let request = self.guard.sign(BlobRequest {
+            market: client.coordinator().market,
+            task,
+            digest,
+            sender: self.parts.wallet.address(),
+            expires: client.now().after_ms(EXPIRY_MS),
+        });
+        Ok(client.work_blob(&request, limit)?)
+    }
+
+    fn draw(&mut self, task: TaskId) -> Result<(), ProviderError> {
+        let (wallet, client, ledger) = (self.parts.wallet, self.parts.client, self.parts.ledger);
+        let drawn = claim(client, ledger, wallet, task, wallet.address())?;
+        self.provided.claimed =
+            self.provided.claimed.plus(drawn.amount).unwrap_or(self.provided.claimed);
+        if !drawn.amount.is_zero() {
+            (self.tell)(&Event::Claimed { task, amount: drawn.amount, total: drawn.total });
+        }
+        Ok(())
+    }
+}
+
+/// The most bytes that a task's holdout can have: features as `f32`, labels as `u32`, a head.
+#[must_use]
+pub(crate) fn holdout_bytes(spec: &TaskSpec) -> u64 {
+    const HEAD: u64 = 4_096;
+    let row = u64::from(spec.data.width).saturating_add(1).saturating_mul(4);
+    row.saturating_mul(spec.holdout.rows.into()).saturating_add(HEAD)
+}
+
+/// Asks for the whole stake back and takes it where that is possible. Returns what is still at
+/// risk, with the moment when it can be had.
+///
+/// # Errors
+/// [`LedgerError`].
+pub fn return_stake(ledger: &dyn Ledger, by: &dyn Signer) -> Result<StakeState, LedgerError> {
+    let there = ledger.stake_of(by.address())?;
+    if there.amount.is_zero() {
+        return Ok(there);
+    }
+    if there.release.is_none() {
+        ledger.unstake(by)?;
+    }
+    match ledger.withdraw_stake(by) {
+        Ok(_) | Err(LedgerError::Refused(Refusal::TooEarly { .. })) => {}
+        Err(error) => return Err(error),
+    }
+    ledger.stake_of(by.address())
+}

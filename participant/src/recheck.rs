@@ -1,0 +1,111 @@
+//! What anybody can check of a report without any blob: that it continues the report before, answers
+//! its offer, and that its money follows from its scores.
+
+use florin_protocol::{
+    Canonical, Closing, Digest, Offer, Report, RoundOutcome, TaskSpec, WorkResult, close_round,
+};
+use florin_work::Difference;
+use serde_json::Value;
+
+/// The lines of `report` that contradict its offer, the report before it, or its own scores; the
+/// first first. What the scores are worth is not looked at: that takes the holdout.
+///
+/// ```text
+/// offer, report before ──┐
+/// commits, entries ──────┼─► close_round ─► a report ─► compared, field by field
+/// scores, metrics ───────┘
+/// ```
+#[must_use]
+pub fn recheck(
+    spec: &TaskSpec,
+    offer: &Offer,
+    report: &Report,
+    before: Option<&Report>,
+) -> Vec<Difference> {
+    let mut found = continues(spec, offer, report, before);
+    if !found.is_empty() {
+        return found;
+    }
+    let stated = match (&report.outcome, &report.valuation, report.metrics) {
+        (RoundOutcome::Abandoned(reason), ..) => Err(*reason),
+        (RoundOutcome::Settled, Some(valuation), Some(metrics)) => {
+            Ok(WorkResult { valuation: valuation.clone(), metrics, model: report.model })
+        }
+        (RoundOutcome::Settled, ..) => {
+            return vec![difference("valuation", "absent", "needed by a settled round")];
+        }
+    };
+    let work: Vec<_> =
+        report.infrastructure.iter().map(|line| (line.provider, line.record, line.units)).collect();
+    let closed = close_round(&Closing {
+        spec,
+        offer,
+        before,
+        commits: &report.commits,
+        entries: &report.entries,
+        missing: &report.missing,
+        result: stated.as_ref().map_err(|reason| *reason),
+        work: &work,
+    });
+    match closed {
+        Ok(ours) => compare(String::new(), &json(report), &json(&ours), &mut found),
+        Err(error) => found.push(difference("lines", "paid", error)),
+    }
+    found
+}
+
+/// Whether offer and report belong together and continue the report before.
+fn continues(
+    spec: &TaskSpec,
+    offer: &Offer,
+    report: &Report,
+    before: Option<&Report>,
+) -> Vec<Difference> {
+    let previous = before.map_or(Digest(spec.id().0), Report::digest);
+    let base = before.map_or(spec.base_model, |report| report.model);
+    let table = [
+        ("offer.previous", offer.previous, previous),
+        ("offer.base_model", offer.base_model, base),
+        ("previous", report.previous, previous),
+        ("base_model", report.base_model, base),
+        ("offer", report.offer, offer.digest()),
+        ("holdout", report.holdout, spec.holdout.digest),
+    ];
+    let wrong = table.iter().filter(|(_, reported, ours)| reported != ours);
+    wrong.map(|(line, reported, ours)| difference(*line, reported, ours)).collect()
+}
+
+pub(crate) fn difference(
+    line: impl Into<String>,
+    reported: impl ToString,
+    recomputed: impl ToString,
+) -> Difference {
+    Difference {
+        line: line.into(),
+        reported: reported.to_string(),
+        recomputed: recomputed.to_string(),
+    }
+}
+
+fn json(report: &Report) -> Value {
+    serde_json::to_value(report).expect("a report has a JSON form")
+}
+
+/// Walks two JSON forms side by side and notes every leaf that differs.
+fn compare(line: String, reported: &Value, ours: &Value, found: &mut Vec<Difference>) {
+    match (reported, ours) {
+        (Value::Object(a), Value::Object(b)) if a.keys().eq(b.keys()) => {
+            for (key, value) in a {
+                let line = if line.is_empty() { key.clone() } else { format!("{line}.{key}") };
+                compare(line, value, &b[key], found);
+            }
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            for (i, (a, b)) in a.iter().zip(b).enumerate() {
+                compare(format!("{line}[{i}]"), a, b, found);
+            }
+        }
+        (a, b) if a != b => found.push(difference(line, a, b)),
+        _ => {}
+    }
+}

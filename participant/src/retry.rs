@@ -1,0 +1,141 @@
+//! Patience with what passes: a connection refused, a coordinator that restarts.
+
+use std::time::Duration;
+
+use florin_ledger::LedgerError;
+
+use crate::client::ClientError;
+use crate::shutdown::Shutdown;
+
+/// How long to go on trying: waits double from the first to the longest, until their sum reaches
+/// the total.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// First wait, in milliseconds.
+    pub first_ms: u64,
+    /// Longest wait, in milliseconds.
+    pub longest_ms: u64,
+    /// Sum of all waits after which the last error is final, in milliseconds.
+    pub total_ms: u64,
+}
+
+impl Default for Patience {
+    /// From 100 ms to 5 s, for ten minutes.
+    fn default() -> Self {
+        Self { first_ms: 100, longest_ms: 5_000, total_ms: 600_000 }
+    }
+}
+
+/// An error that may be gone at the next try.
+pub trait Passing {
+    /// Whether trying again makes sense.
+    fn is_passing(&self) -> bool;
+}
+
+impl Passing for ClientError {
+    fn is_passing(&self) -> bool {
+        matches!(self, Self::Unavailable { .. })
+    }
+}
+
+impl Passing for LedgerError {
+    fn is_passing(&self) -> bool {
+        matches!(self, Self::Unavailable(_))
+    }
+}
+
+/// Tries until it works, fails for good, or patience or the program ends; then the last error is
+/// the answer. `attempt` must be safe to repeat where its answer may have been lost. `failed` is
+/// told about every failure that is followed by another try.
+///
+/// # Errors
+/// The last error of `attempt`.
+pub fn patiently<T, E: Passing>(
+    patience: Patience,
+    shutdown: &Shutdown,
+    mut failed: impl FnMut(&E),
+    mut attempt: impl FnMut() -> Result<T, E>,
+) -> Result<T, E> {
+    let (mut wait_ms, mut waited_ms) = (patience.first_ms.max(1), 0u64);
+    loop {
+        let error = match attempt() {
+            Ok(value) => return Ok(value),
+            Err(error) => error,
+        };
+        if !error.is_passing() || waited_ms >= patience.total_ms || shutdown.requested() {
+            return Err(error);
+        }
+        failed(&error);
+        shutdown.wait(Duration::from_millis(wait_ms));
+        waited_ms = waited_ms.saturating_add(wait_ms);
+        wait_ms = wait_ms.saturating_mul(2).min(patience.longest_ms.max(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use florin_ledger::Refusal;
+
+    use super::*;
+
+    const QUICK: Patience = Patience { first_ms: 1, longest_ms: 2, total_ms: 5 };
+
+    fn unavailable() -> LedgerError {
+        LedgerError::Unavailable("connection refused".to_owned())
+    }
+
+    #[test]
+    fn what_passes_is_tried_again_and_what_stays_is_not() {
+        let (mut tries, mut told) = (0, 0);
+        let result = patiently(
+            QUICK,
+            &Shutdown::new(),
+            |_| told += 1,
+            || {
+                tries += 1;
+                if tries < 3 { Err(unavailable()) } else { Ok(tries) }
+            },
+        );
+        assert_eq!((result.unwrap(), told), (3, 2));
+        let mut tries = 0;
+        let result: Result<(), _> = patiently(
+            QUICK,
+            &Shutdown::new(),
+            |_| (),
+            || {
+                tries += 1;
+                Err(LedgerError::from(Refusal::NothingToClaim))
+            },
+        );
+        assert!(result.is_err() && tries == 1);
+    }
+
+    #[test]
+    fn patience_ends() {
+        let mut tries = 0;
+        let result: Result<(), _> = patiently(
+            QUICK,
+            &Shutdown::new(),
+            |_| (),
+            || {
+                tries += 1;
+                Err(unavailable())
+            },
+        );
+        assert!(result.is_err());
+        assert_eq!(tries, 4, "after 1, 2 and 2 ms");
+        let stopped = Shutdown::new();
+        stopped.request();
+        let mut tries = 0;
+        let _: Result<(), _> = patiently(
+            Patience::default(),
+            &stopped,
+            |_| (),
+            || {
+                tries += 1;
+                Err(unavailable())
+            },
+        );
+        assert_eq!(tries, 1);
+    }
+}

@@ -1,0 +1,196 @@
+//! What an account has earned, and why; what it owns, and where.
+
+use std::ops::RangeInclusive;
+
+use florin_ledger::{BondState, Ledger, LedgerError, StakeState};
+use florin_protocol::{Address, Amount, AmountError, Code, Round, Statement, TaskId};
+
+use crate::client::{Client, ClientError};
+
+/// One account's statements over rounds of a task, and their sums.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Statements {
+    /// The task.
+    pub task: TaskId,
+    /// Whose they are.
+    pub account: Address,
+    /// One for each reported round that mentions the account.
+    pub lines: Vec<Statement>,
+    /// Sum of the scores, in nano-nats, excluded updates left out.
+    pub score_nano: i128,
+    /// Sum of the weights, in nano-nats.
+    pub weight: u128,
+    /// Owed for data by these rounds.
+    pub payout: Amount,
+    /// Owed for infrastructure by these rounds.
+    pub infrastructure: Amount,
+    /// Taken from the bond by these rounds.
+    pub debit: Amount,
+}
+
+/// Why there is no statement or balance.
+#[derive(Debug, thiserror::Error)]
+pub enum StatementError {
+    /// The coordinator.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The ledger.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// Amounts whose sum is larger than any supply: the reports are wrong.
+    #[error("the reports' amounts do not add up: {0}")]
+    Amount(#[from] AmountError),
+}
+
+impl StatementError {
+    /// The stable code.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Client(error) => error.code(),
+            Self::Ledger(error) => crate::ledger_code(error),
+            Self::Amount(_) => "REPORT_WRONG",
+        }
+    }
+}
+
+/// The statements of `account` in the reported rounds of `rounds`; without a range, in all.
+///
+/// # Errors
+/// [`StatementError`].
+pub fn statements(
+    client: &Client,
+    task: TaskId,
+    account: Address,
+    rounds: Option<RangeInclusive<u32>>,
+) -> Result<Statements, StatementError> {
+    let reported = client.task(task)?.reported;
+    let rounds = rounds.unwrap_or(1..=reported);
+    let mut all = Statements {
+        task,
+        account,
+        lines: Vec::new(),
+        score_nano: 0,
+        weight: 0,
+        payout: Amount::ZERO,
+        infrastructure: Amount::ZERO,
+        debit: Amount::ZERO,
+    };
+    for round in *rounds.start().max(&1)..=*rounds.end().min(&reported) {
+        let report = client.report(task, Round(round))?;
+        if let Some(line) = Statement::of(&report.body, account) {
+            let counted = report.body.score(account).filter(|score| !score.excluded);
+            all.add(line, counted.map_or(0, |score| score.score_nano))?;
+        }
+    }
+    Ok(all)
+}
+
+impl Statements {
+    fn add(&mut self, line: Statement, score_nano: i64) -> Result<(), AmountError> {
+        self.score_nano = self.score_nano.saturating_add(score_nano.into());
+        self.weight = self.weight.saturating_add(line.weight);
+        self.payout = self.payout.plus(line.payout)?;
+        self.infrastructure = self.infrastructure.plus(line.infrastructure)?;
+        self.debit = self.debit.plus(line.debit)?;
+        self.lines.push(line);
+        Ok(())
+    }
+}
+
+/// What an account owns in a market.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Balance {
+    /// Whose it is.
+    pub account: Address,
+    /// In its wallet.
+    pub wallet: Amount,
+    /// At risk as a provider.
+    pub stake: StakeState,
+    /// Tasks in which it has, had or is owed something.
+    pub tasks: Vec<TaskBalance>,
+}
+
+/// What an account has in one task.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct TaskBalance {
+    /// The task.
+    pub task: TaskId,
+    /// At risk as a participant.
+    pub bond: BondState,
+    /// Whether its stake is pledged here.
+    pub pledged: bool,
+    /// What final settlements owe it in all; what was claimed, if no coordinator was asked.
+    pub earned: Amount,
+    /// What it has drawn of that.
+    pub claimed: Amount,
+    /// What it can draw now.
+    pub owed: Amount,
+}
+
+/// What `account` owns, in these tasks or in all that the coordinator lists. Without a client the
+/// ledger alone is asked, which knows nothing of what is owed.
+///
+/// # Errors
+/// [`StatementError`].
+pub fn balance(
+    client: Option<&Client>,
+    ledger: &dyn Ledger,
+    account: Address,
+    tasks: Option<&[TaskId]>,
+) -> Result<Balance, StatementError> {
+    let tasks: Vec<TaskId> = match (tasks, client) {
+        (Some(tasks), _) => tasks.to_vec(),
+        (None, Some(client)) => client.tasks()?.iter().map(|task| task.id).collect(),
+        (None, None) => Vec::new(),
+    };
+    let mut lines = Vec::new();
+    for task in tasks {
+        let line = task_balance(client, ledger, account, task)?;
+        let nothing = TaskBalance {
+            task,
+            bond: BondState::default(),
+            pledged: false,
+            earned: Amount::ZERO,
+            claimed: Amount::ZERO,
+            owed: Amount::ZERO,
+        };
+        if line != nothing {
+            lines.push(line);
+        }
+    }
+    Ok(Balance {
+        account,
+        wallet: ledger.balance(account)?,
+        stake: ledger.stake_of(account)?,
+        tasks: lines,
+    })
+}
+
+fn task_balance(
+    client: Option<&Client>,
+    ledger: &dyn Ledger,
+    account: Address,
+    task: TaskId,
+) -> Result<TaskBalance, StatementError> {
+    let claimed = ledger.claimed(task, account)?;
+    let proven = match client.map(|client| client.proof(task, account)) {
+        Some(Ok(proof)) => proof.total,
+        None => claimed,
+        Some(Err(ClientError::Rejected(rejection)))
+            if matches!(rejection.code, Code::NotYetPublic | Code::UnknownTask) =>
+        {
+            claimed
+        }
+        Some(Err(error)) => return Err(error.into()),
+    };
+    let earned = proven.max(claimed);
+    Ok(TaskBalance {
+        task,
+        bond: ledger.bond_of(task, account)?,
+        pledged: ledger.pledged(task, account)?,
+        earned,
+        claimed,
+        owed: earned.minus(claimed)?,
+    })
+}
