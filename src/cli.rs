@@ -265,16 +265,24 @@ pub(crate) struct TaskClose {
     then and never again.")]
 pub(crate) struct Coordinate {
     /// The folder that holds ledger, journal, blobs and node key
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", env = "FLORIN_COORDINATOR_DATA")]
     pub(crate) data: PathBuf,
     /// Address and port to listen on; port 0 takes a free one
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7700")]
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:7700",
+        env = "FLORIN_COORDINATOR_LISTEN"
+    )]
     pub(crate) listen: SocketAddr,
     /// Write the address that it listens on to this file, once it does
     #[arg(long, value_name = "FILE")]
     pub(crate) address_file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) wallet: WalletArg,
+    /// Limits on connections and uploads, as TOML; every key is optional
+    #[arg(long, value_name = "FILE")]
+    pub(crate) settings: Option<PathBuf>,
     /// What the chain begins with: a TOML file with `chain = N` and a table `[allocate]` of ADDRESS = "AMOUNT"
     #[arg(long, value_name = "FILE", conflicts_with = "allocate")]
     pub(crate) genesis: Option<PathBuf>,

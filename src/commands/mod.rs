@@ -3,6 +3,7 @@
 mod balance;
 mod bench;
 mod claim;
+mod coordinate;
 pub(crate) mod data;
 mod doctor;
 mod ledger;
@@ -26,6 +27,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Balance(command) => balance::run(&command),
         Command::Bench(command) => bench::run(&command),
         Command::Claim(command) => claim::run(&command),
+        Command::Coordinate(command) => coordinate::run(&command),
         Command::Data(command) => data::run(command),
         Command::Demo(command) => demo::run(&command),
         Command::Doctor(command) => doctor::run(&command),

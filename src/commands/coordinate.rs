@@ -1,0 +1,179 @@
+//! `florin coordinate`: runs a market's rounds, and keeps its embedded ledger.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+use florin_coordinator::{Config, LedgerDoor, Parts, SystemClock, WorkValuer};
+use florin_ledger::{Genesis, Ledger, LocalChain, rpc};
+use florin_participant::Wallet;
+use florin_protocol::{Code, Rejection, Signer};
+use tokio::net::TcpListener;
+
+use crate::cli::Coordinate;
+use crate::commands::{now, wallet};
+use crate::compose;
+use crate::failure::{Exit, Failure};
+use crate::genesis_file::{self, Beginning};
+use crate::show;
+
+pub(super) fn run(arguments: &Coordinate) -> anyhow::Result<Exit> {
+    let config = settings(arguments)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("the runtime cannot be started")?;
+    runtime.block_on(async {
+        // The port first: nothing is made on disk for a coordinator that cannot listen.
+        let listener = listen(config.listen).await?;
+        let wallet = Arc::new(wallet::open(&arguments.wallet)?);
+        let parts = parts(arguments, &wallet)?;
+        let address = listener.local_addr()?;
+        announce(arguments, &wallet, &*parts.ledger, address)?;
+        florin_coordinator::run(&config, listener, asked_to_stop()?, parts).await?;
+        anstream::println!("Stopped; started again, it continues where it was.");
+        Ok(Exit::Done)
+    })
+}
+
+/// Flags win over variables, and variables over the file.
+fn settings(arguments: &Coordinate) -> anyhow::Result<Config> {
+    let text = match &arguments.settings {
+        None => String::new(),
+        Some(file) => std::fs::read_to_string(file).with_context(|| file.display().to_string())?,
+    };
+    let data = arguments.data.to_str().context("the data folder's name is not UTF-8")?;
+    Ok(Config::read(&text, |variable| match variable {
+        "FLORIN_COORDINATOR_LISTEN" => Some(arguments.listen.to_string()),
+        "FLORIN_COORDINATOR_DATA" => Some(data.to_owned()),
+        other => std::env::var(other).ok(),
+    })?)
+}
+
+async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.map_err(|error| match error.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            let message = format!(
+                "{address} is taken by another process: stop it, or choose another port with --listen"
+            );
+            Failure::input("PORT_IN_USE", message).into()
+        }
+        _ => anyhow::Error::from(error).context(format!("cannot listen on {address}")),
+    })
+}
+
+fn parts(arguments: &Coordinate, wallet: &Arc<Wallet>) -> anyhow::Result<Parts> {
+    let node = wallet.node_signer();
+    make_chain_once(arguments, wallet)?;
+    let chain = Arc::new(compose::local_chain(&arguments.data, node.clone())?);
+    let engine = compose::engine(arguments.engine)?;
+    Ok(Parts {
+        door: Some(door(Arc::clone(&chain))),
+        ledger: chain,
+        wallet: Arc::<Wallet>::clone(wallet),
+        node,
+        valuer: Box::new(WorkValuer::new(engine)),
+        clock: Arc::new(SystemClock),
+    })
+}
+
+/// The first start makes the chain; from then on it is what it is, and nobody makes more money.
+fn make_chain_once(arguments: &Coordinate, wallet: &Wallet) -> anyhow::Result<()> {
+    let file = compose::chain_file(&arguments.data);
+    let beginning = match &arguments.genesis {
+        Some(genesis) => Some(genesis_file::read(genesis)?),
+        None if arguments.allocate.is_empty() => None,
+        None => {
+            Some(Beginning { chain: genesis_file::CHAIN, allocations: arguments.allocate.clone() })
+        }
+    };
+    if file.exists() {
+        if beginning.is_some() {
+            tracing::info!("the chain exists already; --genesis and --allocate change nothing");
+        }
+        return Ok(());
+    }
+    let Some(Beginning { chain, allocations }) = beginning else {
+        let message = format!(
+            "there is no ledger in {} yet: say who begins with how much, with --allocate ADDRESS=AMOUNT or --genesis FILE",
+            arguments.data.display()
+        );
+        return Err(Failure::input("NO_GENESIS", message).into());
+    };
+    make_folder(&arguments.data)?;
+    let genesis = Genesis {
+        chain_id: chain,
+        operator: wallet.address(),
+        operator_key: wallet.node_signer().key(),
+        allocations,
+        created: now(),
+    };
+    LocalChain::create(&file, &genesis)?;
+    Ok(())
+}
+
+fn make_folder(path: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(path).with_context(|| path.display().to_string())
+}
+
+/// Where the ledger answers those who are elsewhere.
+fn door(chain: Arc<LocalChain>) -> LedgerDoor {
+    Arc::new(move |question| {
+        let malformed = |error: serde_json::Error| {
+            Rejection::new(Code::Malformed, format!("not a question to a ledger: {error}"))
+        };
+        let request = serde_json::from_slice(question).map_err(malformed)?;
+        let answer = rpc::answer(&chain, request);
+        serde_json::to_vec(&answer)
+            .map_err(|error| Rejection::new(Code::Internal, error.to_string()))
+    })
+}
+
+fn announce(
+    arguments: &Coordinate,
+    wallet: &Wallet,
+    ledger: &dyn Ledger,
+    address: SocketAddr,
+) -> anyhow::Result<()> {
+    let market = ledger.market();
+    show::facts(&[
+        ("market", format!("http://{address}")),
+        ("coordinator", wallet.address().to_string()),
+        ("node key", wallet.node_signer().key().to_string()),
+        ("chain", format!("{}, genesis {}", market.chain, market.genesis)),
+        ("data", arguments.data.display().to_string()),
+    ]);
+    if let Some(file) = &arguments.address_file {
+        // Whoever waits for the file must not see half of it.
+        let unfinished = file.with_extension("unfinished");
+        std::fs::write(&unfinished, format!("{address}\n"))
+            .and_then(|()| std::fs::rename(&unfinished, file))
+            .with_context(|| file.display().to_string())?;
+    }
+    Ok(())
+}
+
+/// Resolves at Ctrl-C or a polite request to stop.
+fn asked_to_stop() -> anyhow::Result<impl Future<Output = ()>> {
+    #[cfg(unix)]
+    let mut polite = {
+        use tokio::signal::unix::{SignalKind, signal};
+        signal(SignalKind::terminate()).context("cannot listen for signals")?
+    };
+    Ok(async move {
+        let interrupt = async {
+            if tokio::signal::ctrl_c().await.is_err() {
+                std::future::pending::<()>().await; // no such signal here: the other one remains
+            }
+        };
+        #[cfg(unix)]
+        tokio::select! {
+            () = interrupt => {}
+            _ = polite.recv() => {}
+        }
+        #[cfg(not(unix))]
+        interrupt.await;
+    })
+}
