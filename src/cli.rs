@@ -347,14 +347,14 @@ pub(crate) enum Experiment {
 /// `florin provide`
 #[derive(Debug, Args)]
 pub(crate) struct Provide {
-    /// The task to serve: its id, or the first digits of it (6 or more)
+    /// The task to serve, to its end: its id, or the first digits of it (6 or more) [default: every task that pays]
     #[arg(long, value_name = "ID")]
-    pub(crate) task: String,
+    pub(crate) task: Option<String>,
     #[command(flatten)]
     pub(crate) market: MarketArg,
     #[command(flatten)]
     pub(crate) wallet: WalletArg,
-    /// Stake to put at risk [default: what the task asks for]
+    /// Most to put at risk [default: what the tasks ask for]
     #[arg(long, value_name = "AMOUNT")]
     pub(crate) stake: Option<Amount>,
     /// Where it keeps what it must not forget [default: a folder beside the wallet]

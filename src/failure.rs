@@ -6,7 +6,8 @@ use std::io;
 
 use florin_ledger::LedgerError;
 use florin_participant::{
-    AgentError, ChainedError, ClaimError, ClientError, GuardError, SecretError, WalletError,
+    AgentError, AuditError, ChainedError, ClaimError, ClientError, GuardError, ProviderError,
+    SecretError, StatementError, WalletError,
 };
 use florin_protocol::{Rejection, SpecError};
 
@@ -142,6 +143,9 @@ fn of_participant(link: &(dyn Error + 'static)) -> Option<(String, Exit)> {
     let code = code.or_else(|| link.downcast_ref::<ChainedError>().map(ChainedError::code));
     let code = code.or_else(|| link.downcast_ref::<AgentError>().map(AgentError::code));
     let code = code.or_else(|| link.downcast_ref::<ClaimError>().map(ClaimError::code));
+    let code = code.or_else(|| link.downcast_ref::<AuditError>().map(AuditError::code));
+    let code = code.or_else(|| link.downcast_ref::<ProviderError>().map(ProviderError::code));
+    let code = code.or_else(|| link.downcast_ref::<StatementError>().map(StatementError::code));
     code.map(of_library)
 }
 

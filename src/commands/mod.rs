@@ -1,5 +1,6 @@
 //! One file per command: each reads its arguments, asks the library that does the work, and shows the result.
 
+mod audit;
 mod balance;
 mod bench;
 mod claim;
@@ -8,6 +9,7 @@ pub(crate) mod data;
 mod doctor;
 mod ledger;
 mod participate;
+mod provide;
 mod statement;
 pub(crate) mod task;
 mod transfer;
@@ -24,6 +26,7 @@ use crate::failure::Exit;
 /// Does what was asked.
 pub(crate) fn run(cli: Cli) -> anyhow::Result<Exit> {
     match cli.command {
+        Command::Audit(command) => audit::run(&command),
         Command::Balance(command) => balance::run(&command),
         Command::Bench(command) => bench::run(&command),
         Command::Claim(command) => claim::run(&command),
@@ -33,11 +36,11 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Doctor(command) => doctor::run(&command),
         Command::Ledger(command) => ledger::run(command),
         Command::Participate(command) => participate::run(&command),
+        Command::Provide(command) => provide::run(&command),
         Command::Statement(command) => statement::run(&command),
         Command::Task(command) => task::run(command),
         Command::Transfer(command) => transfer::run(&command),
         Command::Wallet(command) => wallet::run(command),
-        _ => anyhow::bail!("not joined yet"),
     }
 }
 

@@ -1,0 +1,41 @@
+//! `florin provide`: stakes compute, and does the checkable work of a task.
+
+use florin_participant::{Patience, Provider, ProviderConfig, provide};
+
+use super::participate::{POLL_MS, say, state_folder, stop_on_request};
+use crate::cli::Provide;
+use crate::commands::wallet;
+use crate::compose;
+use crate::failure::Exit;
+use crate::market::Market;
+use crate::show;
+
+pub(super) fn run(arguments: &Provide) -> anyhow::Result<Exit> {
+    let market = Market::connect(&arguments.market)?;
+    let tasks = match &arguments.task {
+        Some(task) => Some(vec![market.find(task)?]),
+        None => None,
+    };
+    let ledger = compose::ledger(&arguments.market.market)?;
+    let wallet = wallet::open(&arguments.wallet)?;
+    let mut engine = compose::engine(arguments.engine)?;
+    let config = ProviderConfig {
+        folder: state_folder(arguments.state.as_deref(), &arguments.wallet.wallet),
+        until_done: tasks.is_some(),
+        tasks,
+        stake_max: arguments.stake,
+        poll_ms: POLL_MS,
+        patience: Patience::default(),
+    };
+    let parts =
+        Provider { wallet: &wallet, client: &market, ledger: &*ledger, engine: &mut *engine };
+    let outcome = provide(&config, parts, &stop_on_request()?, &mut say)?;
+    println!();
+    show::facts(&[
+        ("account", outcome.account.to_string()),
+        ("orders", outcome.orders.to_string()),
+        ("units", outcome.units.to_string()),
+        ("drawn now", format!("{} FLN", show::fln(outcome.claimed))),
+    ]);
+    Ok(Exit::Done)
+}
