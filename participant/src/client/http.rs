@@ -216,7 +216,8 @@ impl Request {
     }
 
     fn read(&self, response: &mut Response<Body>, limit: u64) -> Result<Vec<u8>, ClientError> {
-        let body = response.body_mut().with_config().limit(limit);
+        // The reader looks for the end after the last byte, and counts that look as one more.
+        let body = response.body_mut().with_config().limit(limit.saturating_add(1));
         body.read_to_vec().map_err(|error| match error {
             ureq::Error::BodyExceedsLimit(_) => {
                 self.not_understood(format!("it is longer than {limit} bytes"))
