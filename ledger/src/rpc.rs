@@ -84,7 +84,7 @@ pub enum Request {
         /// Its name.
         id: TxId,
     },
-    /// Carry this out. Sending the same again is safe.
+    /// Carry this out. Sent again, it is refused with [`Refusal::WrongNonce`]: ask for its fate instead.
     Submit(Box<SignedTransaction>),
     /// What did the chain begin with?
     Genesis,

@@ -1,1 +1,319 @@
+//! Power cuts: thousands of images of what a disk may hold when the power fails, and what a failing disk does to a
+//! running chain.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use florin_protocol::{Amount, Signer};
+use redb::StorageBackend;
+
+use super::tests::{START, genesis, operator, signer, transfer};
+use super::*;
+use crate::api::Ledger;
+use crate::state::State;
+
+const SECTOR: usize = 512;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Write(u64, Vec<u8>),
+    SetLen(u64),
+    Sync,
+    /// The caller has heard that this block is durable.
+    Acknowledged(u64),
+}
+
+/// A disk in memory that remembers what was asked of it.
+#[derive(Debug, Default)]
+struct Disk {
+    data: Mutex<Vec<u8>>,
+    journal: Mutex<Vec<Op>>,
+    /// Writes and syncs that still succeed; negative for all of them.
+    budget: AtomicI64,
+    failing_syncs: bool,
+}
+
+impl Disk {
+    fn holding(data: Vec<u8>) -> Arc<Self> {
+        let budget = AtomicI64::new(-1);
+        Arc::new(Self { data: Mutex::new(data), budget, ..Self::default() })
+    }
+
+    fn log(&self, op: Op) {
+        self.journal.lock().unwrap().push(op);
+    }
+
+    fn spend(&self, kind: io::ErrorKind) -> io::Result<()> {
+        match self.budget.load(Ordering::SeqCst) {
+            0 => Err(kind.into()),
+            left if left > 0 => {
+                self.budget.fetch_sub(1, Ordering::SeqCst);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn write_to(data: &mut Vec<u8>, at: usize, bytes: &[u8]) {
+    data.resize(data.len().max(at + bytes.len()), 0);
+    data[at..at + bytes.len()].copy_from_slice(bytes);
+}
+
+impl StorageBackend for Disk {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.data.lock().unwrap().len() as u64)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let (data, at) = (self.data.lock().unwrap(), offset as usize);
+        let bytes = data.get(at..at + out.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
+        out.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.spend(io::ErrorKind::StorageFull)?;
+        self.data.lock().unwrap().resize(len as usize, 0);
+        self.log(Op::SetLen(len));
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        if self.failing_syncs {
+            self.spend(io::ErrorKind::Other)?;
+        }
+        self.log(Op::Sync);
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        if !self.failing_syncs {
+            self.spend(io::ErrorKind::StorageFull)?;
+        }
+        write_to(&mut self.data.lock().unwrap(), offset as usize, bytes);
+        self.log(Op::Write(offset, bytes.to_vec()));
+        Ok(())
+    }
+}
+
+/// A small generator of our own: the seed is all there is to repeat a run.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % sides
+    }
+}
+
+fn seed() -> u64 {
+    let seed = match std::env::var("FLORIN_SEED") {
+        Ok(text) => text.parse().expect("FLORIN_SEED must be a number"),
+        Err(_) => RandomState::new().build_hasher().finish(),
+    };
+    println!("FLORIN_SEED={seed}");
+    seed
+}
+
+/// What a disk may hold when the power fails after `cut` operations: everything that was synced, and of the rest each
+/// sector of each write or not.
+fn image(base: &[u8], journal: &[Op], syncs: bool, dice: &mut Dice) -> (Vec<u8>, u64) {
+    let (mut data, mut acknowledged, mut durable) = (base.to_vec(), 0, 0);
+    for (n, op) in journal.iter().enumerate() {
+        match op {
+            Op::Sync if syncs => durable = n,
+            Op::Acknowledged(block) => acknowledged = *block,
+            _ => {}
+        }
+    }
+    for (n, op) in journal.iter().enumerate() {
+        let (keep, torn) = match n < durable {
+            true => (true, false),
+            false => (dice.roll(2) == 0, dice.roll(3) == 0),
+        };
+        match op {
+            Op::SetLen(len) if keep => data.resize(*len as usize, 0),
+            Op::Write(at, bytes) if torn => {
+                for (n, sector) in bytes.chunks(SECTOR).enumerate() {
+                    if dice.roll(2) == 0 {
+                        write_to(&mut data, *at as usize + n * SECTOR, sector);
+                    }
+                }
+            }
+            Op::Write(at, bytes) if keep => write_to(&mut data, *at as usize, bytes),
+            _ => {}
+        }
+    }
+    (data, acknowledged)
+}
+
+struct Run {
+    base: Vec<u8>,
+    journal: Vec<Op>,
+    /// The state after each block; the first is genesis.
+    states: Vec<State>,
+}
+
+fn clock() -> Clock {
+    Arc::new(|| Tick(START))
+}
+
+fn opened(disk: &Arc<Disk>) -> Result<Writer, ChainError> {
+    let disk: Arc<dyn StorageBackend> = Arc::<Disk>::clone(disk) as _;
+    LocalChain::load_on(Device(disk), operator(), clock()).map(|(writer, _)| writer)
+}
+
+/// Writes random blocks on a disk that remembers.
+fn run(blocks: u64, split_commits: bool, dice: &mut Dice) -> Run {
+    const ACCOUNTS: u64 = 6;
+    let disk = Disk::holding(Vec::new());
+    let genesis = genesis(ACCOUNTS);
+    let device: Arc<dyn StorageBackend> = Arc::<Disk>::clone(&disk) as _;
+    drop(LocalChain::create_on(Device(device), &genesis).unwrap());
+    let base = disk.data.lock().unwrap().clone();
+    disk.journal.lock().unwrap().clear();
+    let mut writer = opened(&disk).unwrap();
+    Arc::get_mut(&mut writer.store).unwrap().split_commits = split_commits;
+    let mut nonces = [0; ACCOUNTS as usize];
+    let mut states = vec![writer.live.read().unwrap().state.clone()];
+    for block in 1..=blocks {
+        let mut batch = Vec::new();
+        for _ in 0..=dice.roll(12) {
+            let from = dice.roll(ACCOUNTS);
+            let to = (from + 1 + dice.roll(ACCOUNTS - 1)) % ACCOUNTS;
+            let nonce = &mut nonces[from as usize];
+            let signed = transfer(genesis.market(), from, *nonce, to);
+            batch.push(signed.check(genesis.market()).unwrap());
+            *nonce += 1;
+        }
+        assert!(writer.write(batch).unwrap().iter().all(Result::is_ok));
+        disk.log(Op::Acknowledged(block));
+        states.push(writer.live.read().unwrap().state.clone());
+    }
+    drop(writer);
+    let journal = disk.journal.lock().unwrap().clone();
+    Run { base, journal, states }
+}
+
+/// Whether an image opens to a state that was, with nothing acknowledged missing.
+fn survives(data: Vec<u8>, acknowledged: u64, states: &[State]) -> Result<Arc<Disk>, String> {
+    let disk = Disk::holding(data);
+    let writer = opened(&disk).map_err(|error| error.to_string())?;
+    let live = writer.live.read().unwrap();
+    let number = live.head.number;
+    if number < acknowledged || number > acknowledged + 1 {
+        return Err(format!("block {acknowledged} was acknowledged, the chain ends at {number}"));
+    }
+    if live.state != states[number as usize] {
+        return Err(format!("the state is not the one after block {number}"));
+    }
+    drop(live);
+    drop(writer);
+    Ok(disk)
+}
+
+fn fallen(images: u64, split_commits: bool, syncs: bool, seed: u64) -> Vec<String> {
+    let mut dice = Dice(seed);
+    let run = run(24, split_commits, &mut dice);
+    let mut fallen = Vec::new();
+    for n in 0..images {
+        let cut = dice.roll(run.journal.len() as u64 + 1) as usize;
+        let (data, acknowledged) = image(&run.base, &run.journal[..cut], syncs, &mut dice);
+        let verdict = survives(data.clone(), acknowledged, &run.states).and_then(|disk| {
+            if n % 4 != 0 {
+                return Ok(());
+            }
+            // The power fails again while the first failure is being repaired.
+            let repair = disk.journal.lock().unwrap().clone();
+            let cut = dice.roll(repair.len() as u64 + 1) as usize;
+            let (data, _) = image(&data, &repair[..cut], syncs, &mut dice);
+            survives(data, acknowledged, &run.states).map(|_| ())
+        });
+        if let Err(what) = verdict {
+            fallen.push(format!("image {n}, cut at {cut} of {}: {what}", run.journal.len()));
+        }
+    }
+    fallen
+}
+
+#[test]
+fn a_power_cut_takes_nothing_that_was_acknowledged_and_leaves_no_half_block() {
+    let fallen = fallen(3_000, false, true, seed());
+    assert!(fallen.is_empty(), "{} images: {:#?}", fallen.len(), &fallen[..fallen.len().min(5)]);
+}
+
+#[test]
+fn the_crash_images_find_a_block_that_is_committed_without_its_changes() {
+    let fallen = fallen(200, true, true, seed());
+    assert!(fallen.len() > 10, "only {} of 200 images told", fallen.len());
+}
+
+#[test]
+fn the_crash_images_find_a_disk_that_does_not_sync() {
+    let fallen = fallen(200, false, false, seed());
+    assert!(fallen.len() > 100, "only {} of 200 images told", fallen.len());
+}
+
+/// A chain on a disk that fails after so many operations.
+fn failing(failing_syncs: bool) -> (Arc<Disk>, LocalChain) {
+    let disk = Disk::holding(Vec::new());
+    let device: Arc<dyn StorageBackend> = Arc::<Disk>::clone(&disk) as _;
+    drop(LocalChain::create_on(Device(device), &genesis(3)).unwrap());
+    let data = disk.data.lock().unwrap().clone();
+    let disk = Arc::new(Disk {
+        data: Mutex::new(data),
+        budget: AtomicI64::new(-1),
+        failing_syncs,
+        ..Disk::default()
+    });
+    let device: Arc<dyn StorageBackend> = Arc::<Disk>::clone(&disk) as _;
+    let chain = LocalChain::open_on(Device(device), operator(), clock()).unwrap();
+    (disk, chain)
+}
+
+#[test]
+fn a_disk_that_fails_stops_the_chain_before_it_says_anything_untrue() {
+    for failing_syncs in [false, true] {
+        for budget in 0..6 {
+            let (disk, chain) = failing(failing_syncs);
+            let (payer, payee) = (signer(0), signer(1).address());
+            let one = Amount::from_units(1);
+            chain.transfer(&payer, payee, one).unwrap();
+            let balance = chain.balance(payee).unwrap();
+            disk.budget.store(budget, Ordering::SeqCst);
+            let mut failed = None;
+            let mut paid = 0;
+            for _ in 0..20 {
+                match chain.transfer(&payer, payee, one) {
+                    Ok(_) => paid += 1,
+                    Err(error) => {
+                        failed = Some(error.to_string());
+                        break;
+                    }
+                }
+            }
+            let failed = failed.expect("the disk failed");
+            let code = if failing_syncs { "[STORAGE_FAILED]" } else { "[STORAGE_FULL]" };
+            assert!(failed.contains(code), "{failed}");
+            // What was acknowledged is there, and nothing else is shown.
+            let now = chain.balance(payee).unwrap();
+            let sure = balance.plus(Amount::from_units(paid)).unwrap();
+            assert!(now == sure || now == sure.plus(one).unwrap());
+            // The disk is well again, but this chain does not know what is on it.
+            disk.budget.store(-1, Ordering::SeqCst);
+            assert!(matches!(chain.transfer(&payer, payee, one), Err(LedgerError::Unavailable(_))));
+            drop(chain);
+            let device: Arc<dyn StorageBackend> = Arc::<Disk>::clone(&disk) as _;
+            let chain = LocalChain::open_on(Device(device), operator(), clock()).unwrap();
+            let found = chain.balance(payee).unwrap();
+            assert!(found == sure || found == sure.plus(one).unwrap(), "{found} of {sure}");
+            chain.transfer(&payer, payee, one).unwrap();
+        }
+    }
+}

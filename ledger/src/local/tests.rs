@@ -1,1 +1,363 @@
+//! The chain on a real file: what it promises, and what it does when the file is not what it was.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use florin_protocol::{Amount, ChainId, Signer, WalletSignature};
+use tempfile::TempDir;
+
+use super::*;
+use crate::action::Action;
+use crate::api::Ledger;
+use crate::conformance::{self, FUNDS, Fixture, SIGNERS, TestSigner, World};
+use crate::transaction::Transaction;
+
+pub(super) const START: u64 = 1_000_000;
+
+pub(super) fn operator() -> NodeSigner {
+    NodeSigner::from_seed(&[7; 32])
+}
+
+pub(super) fn signer(n: u64) -> TestSigner {
+    TestSigner::new(n).unwrap()
+}
+
+pub(super) fn genesis(accounts: u64) -> Genesis {
+    Genesis {
+        chain_id: ChainId(1_337),
+        operator: Address([1; 20]),
+        operator_key: operator().key(),
+        allocations: (0..accounts).map(|n| (signer(n).address(), FUNDS)).collect(),
+        created: Tick(START),
+    }
+}
+
+pub(super) fn clock_at(now: &Arc<AtomicU64>) -> Clock {
+    let now = Arc::clone(now);
+    Arc::new(move || Tick(now.load(Ordering::SeqCst)))
+}
+
+fn still() -> Clock {
+    Arc::new(|| Tick(START))
+}
+
+fn florins(n: u64) -> Amount {
+    Amount::from_units(u128::from(n) * 1_000_000_000_000_000_000)
+}
+
+pub(super) fn transfer(market: Market, from: u64, nonce: u64, to: u64) -> SignedTransaction {
+    let by = signer(from);
+    let action = Action::Transfer { to: signer(to).address(), amount: florins(1) };
+    Transaction { market, from: by.address(), nonce, action }.sign(&by).unwrap()
+}
+
+fn new_chain(folder: &TempDir) -> (std::path::PathBuf, LocalChain) {
+    let path = folder.path().join("ledger");
+    LocalChain::create(&path, &genesis(4)).unwrap();
+    let chain = LocalChain::open(&path, operator(), still()).unwrap();
+    (path, chain)
+}
+
+struct Local(TempDir, AtomicU64);
+
+impl Fixture for Local {
+    fn new_world(&self) -> World {
+        let path = self.0.path().join(self.1.fetch_add(1, Ordering::SeqCst).to_string());
+        LocalChain::create(&path, &genesis(SIGNERS as u64)).unwrap();
+        let now = Arc::new(AtomicU64::new(START));
+        let ledger = LocalChain::open(&path, operator(), clock_at(&now)).unwrap();
+        World {
+            ledger: Box::new(ledger),
+            signers: (0..SIGNERS as u64).map(|n| Box::new(signer(n)) as Box<dyn Signer>).collect(),
+            advance: Box::new(move |ms| _ = now.fetch_add(ms, Ordering::SeqCst)),
+        }
+    }
+}
+
+#[test]
+fn the_local_chain_conforms() {
+    conformance::run(&Local(tempfile::tempdir().unwrap(), AtomicU64::new(0))).unwrap();
+}
+
+#[test]
+fn a_restart_finds_everything_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, chain) = new_chain(&folder);
+    chain.transfer(&signer(0), signer(1).address(), florins(5)).unwrap();
+    chain.stake(&signer(1), florins(7)).unwrap();
+    let (head, state) = (chain.head(), chain.state());
+    drop(chain);
+    let chain = LocalChain::open(&path, operator(), still()).unwrap();
+    assert_eq!((chain.head(), chain.state()), (head, state));
+    assert_eq!(chain.balance(signer(1).address()).unwrap(), FUNDS.minus(florins(2)).unwrap());
+    let digest = chain.state().digest().unwrap();
+    drop(chain);
+    let found = LocalChain::verify(&path).unwrap();
+    assert_eq!((found.blocks, found.transactions, found.state), (2, 2, digest));
+}
+
+#[test]
+fn only_the_account_moves_its_money_in_its_market_in_its_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, chain) = new_chain(&folder);
+    let market = chain.chain_market();
+    let good = transfer(market, 0, 0, 1);
+    let mut stolen = good.clone();
+    stolen.transaction.from = signer(2).address();
+    let mut raised = good.clone();
+    raised.transaction.action = Action::Transfer { to: signer(1).address(), amount: florins(100) };
+    let mut high = good.clone();
+    high.signature.0[64] ^= 7;
+    let mut elsewhere = good.clone();
+    elsewhere.transaction.market.chain = ChainId(1);
+    let zeros = SignedTransaction { signature: WalletSignature([0; 65]), ..good.clone() };
+    let cases = [
+        (stolen, Refusal::BadSignature),
+        (raised, Refusal::BadSignature),
+        (high, Refusal::BadSignature),
+        (zeros, Refusal::BadSignature),
+        (elsewhere, Refusal::WrongMarket),
+        (transfer(market, 0, 1, 1), Refusal::WrongNonce { got: 1, expected: 0 }),
+    ];
+    for (transaction, refusal) in cases {
+        match chain.submit(transaction) {
+            Err(LedgerError::Refused(got)) => assert_eq!(got, refusal),
+            other => panic!("{other:?} instead of {refusal:?}"),
+        }
+    }
+    assert_eq!(chain.head().number, 0, "what is refused makes no block");
+    chain.submit(good.clone()).unwrap();
+    // A replay is no second transfer. Nor is it answered like the first: two callers with one account and one wish
+    // would sign the same bytes, and both believe that theirs was carried out.
+    let again = chain.submit(good.clone());
+    assert!(matches!(again, Err(LedgerError::Refused(Refusal::WrongNonce { .. }))), "{again:?}");
+    assert_eq!(chain.balance(signer(1).address()).unwrap(), FUNDS.plus(florins(1)).unwrap());
+    let (from, id) = (good.transaction.from, good.transaction.id());
+    assert_eq!(chain.fate(from, 0, id), Fate::CarriedOut(Outcome::Done));
+    assert_eq!(chain.fate(from, 1, Digest([1; 32])), Fate::NotYet);
+    assert_eq!(chain.fate(from, 0, Digest([1; 32])), Fate::Unknown);
+}
+
+#[test]
+fn a_batch_is_one_block_and_leaves_out_what_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, chain) = new_chain(&folder);
+    let market = chain.chain_market();
+    let mut batch: Vec<_> = (0..50).map(|n| transfer(market, 0, n, 1)).collect();
+    batch.push(transfer(market, 0, 90, 1));
+    let mut forged = transfer(market, 1, 0, 2);
+    forged.signature.0[5] ^= 1;
+    batch.insert(10, forged);
+    let answers = chain.submit_many(batch).unwrap();
+    assert_eq!(answers.len(), 52);
+    assert_eq!(answers[10], Err(Refusal::BadSignature));
+    assert_eq!(answers[51], Err(Refusal::WrongNonce { got: 90, expected: 50 }));
+    assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 50);
+    assert_eq!(chain.head().number, 1);
+    assert_eq!(chain.block(1).unwrap().unwrap().transactions.len(), 50);
+    assert_eq!(chain.block(2).unwrap(), None);
+    let many: Vec<_> = (0..1_001).map(|n| transfer(market, 1, n, 2)).collect();
+    let answers = chain.submit_many(many).unwrap();
+    // FUNDS are 1,000 FLN, and 50 came in.
+    assert!(answers.iter().all(Result::is_ok));
+    assert_eq!(chain.head().number, 3, "1,000 and 1");
+    drop(chain);
+    LocalChain::verify(&path).unwrap();
+}
+
+#[test]
+fn callers_that_arrive_together_share_blocks_and_nothing_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, chain) = new_chain(&folder);
+    thread::scope(|scope| {
+        for n in 0..4 {
+            let chain = &chain;
+            // Two threads per account: their nonces race.
+            scope.spawn(move || {
+                for _ in 0..40 {
+                    chain.transfer(&signer(n % 2), signer(3).address(), florins(1)).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(chain.balance(signer(3).address()).unwrap(), FUNDS.plus(florins(160)).unwrap());
+    assert_eq!(chain.state().supply().unwrap(), FUNDS.mul_div_down(4, 1).unwrap());
+    drop(chain);
+    assert_eq!(LocalChain::verify(&path).unwrap().transactions, 160);
+}
+
+#[test]
+fn time_never_goes_backwards() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger");
+    LocalChain::create(&path, &genesis(4)).unwrap();
+    let now = Arc::new(AtomicU64::new(START - 500));
+    let chain = LocalChain::open(&path, operator(), clock_at(&now)).unwrap();
+    assert_eq!(chain.now().unwrap(), Tick(START), "not before genesis");
+    let mut times = Vec::new();
+    for tick in [START + 10, START + 5, 0, START + 11] {
+        now.store(tick, Ordering::SeqCst);
+        chain.transfer(&signer(0), signer(1).address(), florins(1)).unwrap();
+        times.push(chain.head().time.0 - START);
+    }
+    assert_eq!(times, [10, 10, 10, 11]);
+}
+
+#[test]
+fn a_file_that_cannot_be_opened_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, chain) = new_chain(&folder);
+    let open = |operator| LocalChain::open(&path, operator, still()).map(|_| ());
+    let locked = open(operator()).unwrap_err();
+    assert!(matches!(locked, ChainError::Locked), "{locked}");
+    assert!(locked.to_string().contains("[LEDGER_LOCKED]"));
+    assert!(matches!(LocalChain::verify(&path), Err(ChainError::Locked)));
+    assert!(matches!(LocalChain::create(&path, &genesis(4)), Err(ChainError::Exists(_))));
+    drop(chain);
+    let other = NodeSigner::from_seed(&[8; 32]);
+    assert!(matches!(open(other), Err(ChainError::WrongOperator { .. })));
+    open(operator()).unwrap();
+    let missing = folder.path().join("missing");
+    let missing = LocalChain::open(&missing, operator(), still());
+    assert!(matches!(missing, Err(ChainError::Missing(_))));
+    let text = folder.path().join("text");
+    for bytes in [b"".as_slice(), b"no ledger", &[0; 10_000]] {
+        fs::write(&text, bytes).unwrap();
+        let error = LocalChain::open(&text, operator(), still()).map(|_| ()).unwrap_err();
+        assert!(error.to_string().contains("[LEDGER_CORRUPT]"), "{error}");
+    }
+}
+
+#[test]
+fn a_genesis_that_cannot_be_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger");
+    let (a, b) = (signer(0).address(), signer(1).address());
+    let most = Amount::from_units(u128::MAX);
+    for allocations in
+        [vec![(a, Amount::ZERO)], vec![(a, FUNDS), (a, FUNDS)], vec![(a, most), (b, most)]]
+    {
+        let bad = Genesis { allocations, ..genesis(0) };
+        assert!(matches!(LocalChain::create(&path, &bad), Err(ChainError::BadGenesis(_))));
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left behind");
+}
+
+/// Writes one more block and opens the file again: a damage that only shows when pages are reused would show now.
+fn goes_on(path: &Path, chain: LocalChain) {
+    chain.transfer(&signer(0), signer(1).address(), florins(1)).unwrap();
+    let state = chain.state();
+    drop(chain);
+    assert_eq!(LocalChain::open(path, operator(), still()).unwrap().state(), state);
+}
+
+#[test]
+fn every_flipped_byte_is_found_or_means_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger");
+    LocalChain::create(&path, &genesis(40)).unwrap();
+    let chain = LocalChain::open(&path, operator(), still()).unwrap();
+    let market = chain.chain_market();
+    for nonce in 0..6 {
+        let batch = (0..40).map(|n| transfer(market, n, nonce, n + 1)).collect();
+        assert!(chain.submit_many(batch).unwrap().iter().all(Result::is_ok));
+    }
+    let (head, state) = (chain.head(), chain.state());
+    // As kill -9 leaves it: not closed. And as a clean stop leaves it.
+    let killed = fs::read(&path).unwrap();
+    drop(chain);
+    let closed = fs::read(&path).unwrap();
+    let victim = folder.path().join("victim");
+    let (mut found, mut harmless) = (0, 0);
+    for (name, image) in [("killed", killed), ("closed", closed)] {
+        let used: Vec<usize> = (0..image.len()).filter(|at| image[*at] != 0).collect();
+        // Every byte of both headers, and a spread over everything that is not empty.
+        let header = (0..16).chain(512..584).chain(4_096..4_096 + 320);
+        let spread = used.iter().copied().step_by((used.len() / 500).max(1));
+        for (n, at) in header.chain(spread).enumerate() {
+            let mut flipped = image.clone();
+            flipped[at] ^= 1 << (n % 8);
+            fs::write(&victim, &flipped).unwrap();
+            match LocalChain::open(&victim, operator(), still()) {
+                Ok(chain) => {
+                    assert_eq!(chain.head(), head, "{name}: byte {at}");
+                    assert_eq!(chain.state(), state, "{name}: byte {at}");
+                    harmless += 1;
+                    if harmless % 8 == 0 {
+                        goes_on(&victim, chain);
+                    }
+                }
+                Err(_) => found += 1,
+            }
+        }
+        // The bit that says which commit counts: set back, the last block would be gone without a word.
+        for bit in 0..8 {
+            let mut flipped = image.clone();
+            flipped[4_096 + 9] ^= 1 << bit;
+            fs::write(&victim, &flipped).unwrap();
+            if let Ok(chain) = LocalChain::open(&victim, operator(), still()) {
+                assert_eq!((chain.head(), chain.state()), (head, state.clone()), "{name}: {bit}");
+            }
+        }
+    }
+    println!("{found} found, {harmless} without meaning");
+    assert!(found > 500, "{found} found, {harmless} without meaning");
+}
+
+#[test]
+fn an_older_copy_of_the_database_is_not_taken_for_the_newest() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, chain) = new_chain(&folder);
+    chain.transfer(&signer(0), signer(1).address(), florins(1)).unwrap();
+    drop(chain);
+    let older = fs::read(&path).unwrap();
+    let chain = LocalChain::open(&path, operator(), still()).unwrap();
+    chain.transfer(&signer(0), signer(1).address(), florins(1)).unwrap();
+    drop(chain);
+    let mut newer = fs::read(&path).unwrap();
+    // The first page is the newest; what follows it is one block behind.
+    newer.truncate(4_096);
+    newer.extend_from_slice(&older[4_096..]);
+    fs::write(&path, newer).unwrap();
+    let error = LocalChain::open(&path, operator(), still()).map(|_| ()).unwrap_err();
+    assert!(error.to_string().contains("block 2 was acknowledged"), "{error}");
+}
+
+#[test]
+fn a_block_that_was_rewritten_by_somebody_else_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, chain) = new_chain(&folder);
+    let market = chain.chain_market();
+    chain.submit(transfer(market, 0, 0, 1)).unwrap();
+    chain.submit(transfer(market, 0, 1, 1)).unwrap();
+    let mut block = chain.block(2).unwrap().unwrap();
+    drop(chain);
+    // A consistent database with a block in it that the operator did not sign, or an account did not.
+    let rewrite = |block: &Block| {
+        let store = Store::open(open_file(&path).unwrap()).unwrap();
+        store.commit(2, &block.to_bytes(), &[]).unwrap();
+    };
+    let open = || LocalChain::open(&path, operator(), still()).map(|_| ()).unwrap_err().to_string();
+    let good = block.clone();
+    block.transactions[0].signature.0[3] ^= 1;
+    rewrite(&block);
+    assert!(open().contains("block 2: its transactions are not the ones that were signed"));
+    block = good.clone();
+    block.header.signature = NodeSigner::from_seed(&[9; 32]).sign(block.header.body).signature;
+    rewrite(&block);
+    assert!(open().contains("block 2"), "{}", open());
+    block = good.clone();
+    block.header.body.time = Tick(START + 1);
+    rewrite(&block);
+    assert!(open().contains("block 2"), "{}", open());
+    rewrite(&good);
+    LocalChain::verify(&path).unwrap();
+    // The operator itself can sign what an account did not: only the full check tells.
+    block.transactions[0].signature.0[3] ^= 1;
+    let bytes = borsh::to_vec(&block.transactions).unwrap();
+    let header = Header { transactions: block::transactions_digest(&bytes), ..good.header.body };
+    block.header = operator().sign(header);
+    rewrite(&block);
+    let error = LocalChain::verify(&path).unwrap_err().to_string();
+    assert!(error.contains("block 2: transaction 0 is not signed by its account"), "{error}");
+}

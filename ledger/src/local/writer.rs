@@ -112,11 +112,6 @@ impl Writer {
         let mut answers = Vec::with_capacity(transactions.len());
         let (mut outcomes, mut accepted) = (Vec::new(), Vec::new());
         for checked in transactions {
-            // Somebody who lost the answer may send the same again.
-            if let Some(outcome) = self.repeated(&live, &checked) {
-                answers.push(Ok(outcome));
-                continue;
-            }
             match draft.apply(checked.transaction(), time) {
                 Ok((_, outcome)) => {
                     answers.push(Ok(outcome));
@@ -134,14 +129,6 @@ impl Writer {
         let changes = draft.into_changes();
         let rows = changes.rows().map_err(ChainError::from)?;
         Ok(Decided { answers, outcomes, accepted, changes, rows, head: live.head, time })
-    }
-
-    fn repeated(&self, live: &Live, checked: &Checked) -> Option<Outcome> {
-        let transaction = checked.transaction();
-        if transaction.nonce >= live.state.nonce(transaction.from) {
-            return None;
-        }
-        live.recent.outcome(checked.id())
     }
 
     fn make_durable(&self, decided: Decided) -> Result<Answers, LedgerError> {

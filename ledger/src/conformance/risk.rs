@@ -1,0 +1,188 @@
+//! Bonds and stakes: put at risk, asked back, debited, slashed.
+
+use florin_protocol::{Amount, Digest};
+
+use crate::api::{Settlement, Slash, Terms};
+use crate::conformance::FUNDS;
+use crate::conformance::stage::{
+    BOND_MIN, CHALLENGE_MS, DEBIT_MAX, OTHER_TASK, STAKE_MIN, Stage, TASK, UNBOND_MS, equal, fln,
+    total,
+};
+
+pub(super) fn bonding(stage: &Stage) -> Result<(), String> {
+    let (ledger, alice) = (stage.ledger(), stage.alice()?);
+    let owner = alice.address();
+    stage.refused("UNKNOWN_TASK", ledger.bond(alice, TASK, fln(BOND_MIN)))?;
+    stage.refused("UNKNOWN_TASK", ledger.unbond(alice, TASK))?;
+    stage.refused("UNKNOWN_TASK", ledger.withdraw_bond(alice, TASK))?;
+    stage.opened()?;
+    let less = fln(BOND_MIN.saturating_sub(1));
+    stage.refused("TOO_SMALL", ledger.bond(alice, TASK, less))?;
+    let more = total([FUNDS, Amount::from_units(1)])?;
+    stage.refused("INSUFFICIENT_FUNDS", ledger.bond(alice, TASK, more))?;
+    stage.refused("NOT_FOUND", ledger.unbond(alice, TASK))?;
+    stage.refused("NOT_FOUND", ledger.withdraw_bond(alice, TASK))?;
+    stage.ok(ledger.bond(alice, TASK, fln(BOND_MIN)))?;
+    // What is there counts towards the minimum.
+    stage.ok(ledger.bond(alice, TASK, fln(1)))?;
+    equal("bond", stage.bonded(TASK, owner)?, fln(11))?;
+    stage.lost(owner, fln(11))?;
+    stage.refused("NOT_FOUND", ledger.withdraw_bond(alice, TASK))?;
+    stage.refused("NOT_FOUND", ledger.unbond(stage.bob()?, TASK))?;
+    stage.ok(ledger.unbond(alice, TASK))?;
+    let release = stage.read(ledger.bond_of(TASK, owner))?.release;
+    equal("a release is set", release.is_some(), true)?;
+    stage.advance(60_000);
+    // Asking again does not move the moment.
+    stage.ok(ledger.unbond(alice, TASK))?;
+    equal("release", stage.read(ledger.bond_of(TASK, owner))?.release, release)?;
+    stage.refused("TOO_EARLY", ledger.withdraw_bond(alice, TASK))?;
+    // Bonding more stops it.
+    stage.ok(ledger.bond(alice, TASK, fln(1)))?;
+    equal("stopped", stage.read(ledger.bond_of(TASK, owner))?.release, None)?;
+    stage.pass(UNBOND_MS);
+    stage.refused("NOT_FOUND", ledger.withdraw_bond(alice, TASK))?;
+    stage.ok(ledger.unbond(alice, TASK))?;
+    stage.pass(UNBOND_MS);
+    equal("withdrawn", stage.ok(ledger.withdraw_bond(alice, TASK))?, fln(12))?;
+    stage.gained(owner, Amount::ZERO)?;
+    stage.refused("NOT_FOUND", ledger.withdraw_bond(alice, TASK))
+}
+
+pub(super) fn bonds_of_a_closed_task(stage: &Stage) -> Result<(), String> {
+    let (ledger, alice, bob) = (stage.ledger(), stage.alice()?, stage.bob()?);
+    stage.opened()?;
+    stage.ok(ledger.bond(alice, TASK, fln(20)))?;
+    stage.ok(ledger.bond(bob, TASK, fln(20)))?;
+    stage.ok(ledger.unbond(bob, TASK))?;
+    stage.ok(ledger.close(stage.coordinator()?, TASK))?;
+    stage.refused("TASK_CLOSED", ledger.bond(alice, TASK, fln(20)))?;
+    // Nothing can take from it any more, so that nobody has to ask or to wait.
+    equal("at once", stage.ok(ledger.withdraw_bond(alice, TASK))?, fln(20))?;
+    equal("without waiting", stage.ok(ledger.withdraw_bond(bob, TASK))?, fln(20))?;
+    stage.gained(alice.address(), Amount::ZERO)?;
+    stage.refused("NOT_FOUND", ledger.withdraw_bond(alice, TASK))
+}
+
+pub(super) fn debits(stage: &Stage) -> Result<(), String> {
+    let (ledger, coordinator) = (stage.ledger(), stage.coordinator()?);
+    let (alice, bob) = (stage.alice()?.address(), stage.bob()?.address());
+    stage.opened()?;
+    stage.ok(ledger.bond(stage.alice()?, TASK, fln(BOND_MIN)))?;
+    stage.ok(ledger.bond(stage.bob()?, TASK, fln(BOND_MIN)))?;
+    let mut debits = vec![(alice, fln(DEBIT_MAX)), (bob, fln(3))];
+    debits.sort_unstable();
+    let first = Settlement { debits: debits.clone(), ..stage.settlement(1, 0, 0)? };
+    let second = Settlement { debits, ..stage.settlement(2, 0, 0)? };
+    stage.ok(ledger.post(coordinator, &first))?;
+    stage.ok(ledger.post(coordinator, &second))?;
+    equal("not before it is final", stage.bonded(TASK, alice)?, fln(BOND_MIN))?;
+    stage.pass(CHALLENGE_MS);
+    equal("due", stage.ok(ledger.finalize(stage.stranger()?, TASK))?, 2)?;
+    // 8 + 8 from 10: the second debit takes what is left.
+    equal("used up", stage.bonded(TASK, alice)?, Amount::ZERO)?;
+    equal("3 + 3 from 10", stage.bonded(TASK, bob)?, fln(4))?;
+    equal("treasury", stage.read(ledger.treasury())?, fln(16))?;
+    // Who bonds again starts from nothing.
+    stage.refused("TOO_SMALL", ledger.bond(stage.bob()?, TASK, fln(5)))?;
+    // A bond that has gone since the settlement was posted cannot block it.
+    let third = Settlement { debits: vec![(alice, fln(1))], ..stage.settlement(3, 0, 0)? };
+    stage.ok(ledger.post(coordinator, &third))?;
+    stage.pass(CHALLENGE_MS);
+    equal("final", stage.ok(ledger.finalize(stage.stranger()?, TASK))?, 1)?;
+    equal("treasury", stage.read(ledger.treasury())?, fln(16))
+}
+
+pub(super) fn staking(stage: &Stage) -> Result<(), String> {
+    let (ledger, provider) = (stage.ledger(), stage.provider()?);
+    let owner = provider.address();
+    stage.refused("MEANINGLESS", ledger.stake(provider, Amount::ZERO))?;
+    let more = total([FUNDS, Amount::from_units(1)])?;
+    stage.refused("INSUFFICIENT_FUNDS", ledger.stake(provider, more))?;
+    stage.refused("NOT_FOUND", ledger.unstake(provider))?;
+    stage.refused("NOT_FOUND", ledger.withdraw_stake(provider))?;
+    stage.refused("UNKNOWN_TASK", ledger.pledge(provider, TASK))?;
+    stage.opened()?;
+    let longer = Terms { unbond_ms: UNBOND_MS.saturating_mul(3), ..stage.terms(OTHER_TASK)? };
+    stage.ok(ledger.open_task(stage.buyer()?, &longer))?;
+    stage.ok(ledger.stake(provider, fln(STAKE_MIN.saturating_sub(1))))?;
+    stage.refused("TOO_SMALL", ledger.pledge(provider, TASK))?;
+    stage.ok(ledger.stake(provider, fln(1)))?;
+    stage.lost(owner, fln(STAKE_MIN))?;
+    equal("not pledged", stage.read(ledger.pledged(TASK, owner))?, false)?;
+    // Pledged to nothing, it is free at once.
+    stage.refused("NOT_FOUND", ledger.withdraw_stake(provider))?;
+    stage.ok(ledger.unstake(provider))?;
+    // Pledging puts it to work again.
+    stage.ok(ledger.pledge(provider, TASK))?;
+    stage.refused("NOT_FOUND", ledger.withdraw_stake(provider))?;
+    stage.ok(ledger.pledge(provider, OTHER_TASK))?;
+    stage.ok(ledger.pledge(provider, OTHER_TASK))?;
+    equal("pledged", stage.read(ledger.pledged(TASK, owner))?, true)?;
+    stage.ok(ledger.unstake(provider))?;
+    stage.pass(UNBOND_MS);
+    stage.refused("TOO_EARLY", ledger.withdraw_stake(provider))?;
+    // More stake stops it; a closed task's delay does not count.
+    stage.ok(ledger.stake(provider, fln(1)))?;
+    equal("stopped", stage.read(ledger.stake_of(owner))?.release, None)?;
+    stage.ok(ledger.close(stage.coordinator()?, OTHER_TASK))?;
+    stage.ok(ledger.unstake(provider))?;
+    stage.pass(UNBOND_MS);
+    let all = fln(STAKE_MIN.saturating_add(1));
+    equal("withdrawn", stage.ok(ledger.withdraw_stake(provider))?, all)?;
+    stage.gained(owner, Amount::ZERO)?;
+    equal("no pledge is left", stage.read(ledger.pledged(TASK, owner))?, false)?;
+    stage.refused("NOT_FOUND", ledger.withdraw_stake(provider))?;
+    stage.ok(ledger.stake(provider, fln(STAKE_MIN)))?;
+    stage.refused("TASK_CLOSED", ledger.pledge(provider, OTHER_TASK))
+}
+
+fn slash(account: florin_protocol::Address, stake: bool, amount: Amount) -> Slash {
+    Slash { task: TASK, account, stake, amount, evidence: Digest([0xee; 32]) }
+}
+
+pub(super) fn slashing_a_bond(stage: &Stage) -> Result<(), String> {
+    let (ledger, arbiter, alice) = (stage.ledger(), stage.arbiter()?, stage.alice()?);
+    let part = slash(alice.address(), false, fln(6));
+    stage.refused("UNKNOWN_TASK", ledger.slash(arbiter, &part))?;
+    stage.opened()?;
+    stage.refused("NOT_FOUND", ledger.slash(arbiter, &part))?;
+    stage.ok(ledger.bond(alice, TASK, fln(BOND_MIN)))?;
+    stage.refused("NOT_ALLOWED", ledger.slash(stage.coordinator()?, &part))?;
+    let nothing = slash(alice.address(), false, Amount::ZERO);
+    stage.refused("MEANINGLESS", ledger.slash(arbiter, &nothing))?;
+    // A bond on its way out is still at risk.
+    stage.ok(ledger.unbond(alice, TASK))?;
+    equal("taken", stage.ok(ledger.slash(arbiter, &part))?, fln(6))?;
+    equal("the rest", stage.ok(ledger.slash(arbiter, &part))?, fln(4))?;
+    stage.refused("NOT_FOUND", ledger.slash(arbiter, &part))?;
+    equal("treasury", stage.read(ledger.treasury())?, fln(10))?;
+    // A closed task has no hold on anybody.
+    stage.ok(ledger.bond(alice, TASK, fln(BOND_MIN)))?;
+    stage.ok(ledger.close(stage.coordinator()?, TASK))?;
+    stage.refused("TASK_CLOSED", ledger.slash(arbiter, &part))?;
+    equal("safe", stage.ok(ledger.withdraw_bond(alice, TASK))?, fln(BOND_MIN))
+}
+
+pub(super) fn slashing_a_stake(stage: &Stage) -> Result<(), String> {
+    let (ledger, arbiter, provider) = (stage.ledger(), stage.arbiter()?, stage.provider()?);
+    let owner = provider.address();
+    let part = slash(owner, true, fln(30));
+    stage.opened()?;
+    stage.refused("NOT_FOUND", ledger.slash(arbiter, &part))?;
+    stage.ok(ledger.stake(provider, fln(200)))?;
+    // A stake answers only to the tasks it is pledged to.
+    stage.refused("NOT_FOUND", ledger.slash(arbiter, &part))?;
+    stage.ok(ledger.pledge(provider, TASK))?;
+    stage.refused("NOT_ALLOWED", ledger.slash(provider, &part))?;
+    equal("taken", stage.ok(ledger.slash(arbiter, &part))?, fln(30))?;
+    equal("still pledged", stage.read(ledger.pledged(TASK, owner))?, true)?;
+    equal("up to the minimum", stage.ok(ledger.slash(arbiter, &part))?, fln(20))?;
+    equal("stake", stage.read(ledger.stake_of(owner))?.amount, fln(150))?;
+    // The pledge is used up: the provider must pledge again to serve on.
+    equal("used up", stage.read(ledger.pledged(TASK, owner))?, false)?;
+    stage.refused("NOT_FOUND", ledger.slash(arbiter, &part))?;
+    stage.ok(ledger.pledge(provider, TASK))?;
+    equal("a new pledge", stage.ok(ledger.slash(arbiter, &part))?, fln(30))?;
+    equal("treasury", stage.read(ledger.treasury())?, fln(80))
+}

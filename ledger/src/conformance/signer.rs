@@ -1,0 +1,51 @@
+//! A key for tests and benchmarks.
+
+use std::fmt;
+
+use florin_protocol::{Address, SignError, Signer, WalletSignature};
+use k256::ecdsa::SigningKey;
+
+/// Signs with a key that anybody can compute from its number. Never for money.
+pub struct TestSigner {
+    key: SigningKey,
+    address: Address,
+}
+
+impl fmt::Debug for TestSigner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TestSigner({})", self.address)
+    }
+}
+
+impl TestSigner {
+    /// The signer with this number. Different numbers have different accounts.
+    ///
+    /// # Errors
+    /// [`SignError`] for the one seed in 2¹²⁸ that gives no key.
+    pub fn new(number: u64) -> Result<Self, SignError> {
+        let mut hasher = blake3::Hasher::new_derive_key("florin v1 test signer");
+        hasher.update(&number.to_le_bytes());
+        let key = SigningKey::from_slice(hasher.finalize().as_bytes())
+            .map_err(|error| SignError(error.to_string()))?;
+        let address = alloy_primitives::Address::from_public_key(key.verifying_key()).into();
+        Ok(Self { key, address })
+    }
+}
+
+impl Signer for TestSigner {
+    fn address(&self) -> Address {
+        self.address
+    }
+
+    fn sign_typed(&self, hash: [u8; 32]) -> Result<WalletSignature, SignError> {
+        let (signature, recovery) = self
+            .key
+            .sign_prehash_recoverable(&hash)
+            .map_err(|error| SignError(error.to_string()))?;
+        let mut bytes = [0; 65];
+        let v = if recovery.is_y_odd() { 28 } else { 27 };
+        let parts = signature.to_bytes().into_iter().chain([v]);
+        bytes.iter_mut().zip(parts).for_each(|(to, from)| *to = from);
+        Ok(WalletSignature(bytes))
+    }
+}

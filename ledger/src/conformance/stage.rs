@@ -1,0 +1,292 @@
+//! A world with its cast, and books that are checked after every step.
+
+use std::fmt::Debug;
+use std::sync::{Mutex, PoisonError};
+
+use florin_protocol::merkle::Tree;
+use florin_protocol::{Address, Amount, Digest, PayoutId, Round, Signer, TaskId, Tick};
+
+use crate::api::{BondState, Claim, Ledger, LedgerError, Settlement, StakeState, TaskState, Terms};
+use crate::conformance::{FUNDS, SIGNERS, World};
+
+/// How long settlements can be challenged here.
+pub(super) const CHALLENGE_MS: u64 = 600_000;
+/// How long bonds stay at risk here.
+pub(super) const UNBOND_MS: u64 = 1_200_000;
+/// How long a task lives here.
+pub(super) const LIFE_MS: u64 = 36_000_000;
+/// Smallest bond, in florins.
+pub(super) const BOND_MIN: u64 = 10;
+/// Most that one settlement takes from a bond, in florins.
+pub(super) const DEBIT_MAX: u64 = 8;
+/// Smallest stake, in florins.
+pub(super) const STAKE_MIN: u64 = 50;
+/// In escrow for data, in florins.
+pub(super) const DATA: u64 = 300;
+/// In escrow for infrastructure, in florins.
+pub(super) const INFRASTRUCTURE: u64 = 100;
+
+/// So many florins.
+pub(super) fn fln(n: u64) -> Amount {
+    Amount::from_units(u128::from(n).saturating_mul(1_000_000_000_000_000_000))
+}
+
+/// The first and second task of a case, and one that is never opened.
+pub(super) const TASK: TaskId = TaskId([0xa1; 32]);
+pub(super) const OTHER_TASK: TaskId = TaskId([0xb2; 32]);
+pub(super) const NO_TASK: TaskId = TaskId([0xc3; 32]);
+
+/// Everything that can be read, except the time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Snapshot {
+    balances: Vec<Amount>,
+    treasury: Amount,
+    stakes: Vec<StakeState>,
+    tasks: Vec<Option<TaskState>>,
+    /// Per task and signer.
+    bonds: Vec<(BondState, bool, Amount)>,
+}
+
+/// A world, by roles.
+pub(super) struct Stage {
+    world: World,
+    last: Mutex<Option<Snapshot>>,
+}
+
+/// Fails unless two values are equal.
+pub(super) fn equal<T: PartialEq + Debug>(what: &str, got: T, expected: T) -> Result<(), String> {
+    if got == expected { Ok(()) } else { Err(format!("{what}: {got:?}, expected {expected:?}")) }
+}
+
+fn asked<T>(answer: Result<T, LedgerError>) -> Result<T, String> {
+    answer.map_err(|error| format!("a question that cannot be refused: {error}"))
+}
+
+impl Stage {
+    pub(super) fn new(world: World) -> Result<Self, String> {
+        let stage = Self { world, last: Mutex::new(None) };
+        equal("signers", stage.world.signers.len(), SIGNERS)?;
+        let snapshot = stage.snapshot()?;
+        let funded = snapshot.balances.iter().all(|balance| *balance == FUNDS);
+        equal("every signer is funded", funded, true)?;
+        stage.balanced(&snapshot)?;
+        stage.keep(snapshot);
+        Ok(stage)
+    }
+
+    pub(super) fn ledger(&self) -> &dyn Ledger {
+        self.world.ledger.as_ref()
+    }
+
+    fn cast(&self, position: usize) -> Result<&dyn Signer, String> {
+        let signer = self.world.signers.get(position);
+        signer.map(AsRef::as_ref).ok_or_else(|| format!("the world has no signer {position}"))
+    }
+
+    pub(super) fn buyer(&self) -> Result<&dyn Signer, String> {
+        self.cast(0)
+    }
+    pub(super) fn coordinator(&self) -> Result<&dyn Signer, String> {
+        self.cast(1)
+    }
+    pub(super) fn arbiter(&self) -> Result<&dyn Signer, String> {
+        self.cast(2)
+    }
+    pub(super) fn alice(&self) -> Result<&dyn Signer, String> {
+        self.cast(3)
+    }
+    pub(super) fn bob(&self) -> Result<&dyn Signer, String> {
+        self.cast(4)
+    }
+    pub(super) fn provider(&self) -> Result<&dyn Signer, String> {
+        self.cast(5)
+    }
+    pub(super) fn stranger(&self) -> Result<&dyn Signer, String> {
+        self.cast(6)
+    }
+
+    pub(super) fn advance(&self, ms: u64) {
+        (self.world.advance)(ms);
+    }
+
+    /// Past the end of a delay that begins now.
+    pub(super) fn pass(&self, delay_ms: u64) {
+        self.advance(delay_ms.saturating_add(60_000));
+    }
+
+    pub(super) fn now(&self) -> Result<Tick, String> {
+        asked(self.ledger().now())
+    }
+
+    pub(super) fn balance(&self, account: Address) -> Result<Amount, String> {
+        asked(self.ledger().balance(account))
+    }
+
+    /// What an account has gained (positive first) or lost since the world began.
+    pub(super) fn gained(&self, account: Address, gain: Amount) -> Result<(), String> {
+        let expected = FUNDS.plus(gain).map_err(|error| error.to_string())?;
+        equal("balance after a gain", self.balance(account)?, expected)
+    }
+
+    pub(super) fn lost(&self, account: Address, loss: Amount) -> Result<(), String> {
+        let expected = FUNDS.minus(loss).map_err(|error| error.to_string())?;
+        equal("balance after a loss", self.balance(account)?, expected)
+    }
+
+    pub(super) fn task(&self, task: TaskId) -> Result<TaskState, String> {
+        asked(self.ledger().task(task))?.ok_or_else(|| format!("task {task} is not there"))
+    }
+
+    pub(super) fn bonded(&self, task: TaskId, account: Address) -> Result<Amount, String> {
+        Ok(asked(self.ledger().bond_of(task, account))?.amount)
+    }
+
+    pub(super) fn read<T>(&self, answer: Result<T, LedgerError>) -> Result<T, String> {
+        asked(answer)
+    }
+
+    /// A write that must succeed; the books must balance after it.
+    pub(super) fn ok<T>(&self, answer: Result<T, LedgerError>) -> Result<T, String> {
+        let value = answer.map_err(|error| format!("refused, but allowed: {error}"))?;
+        let snapshot = self.snapshot()?;
+        self.balanced(&snapshot)?;
+        self.keep(snapshot);
+        Ok(value)
+    }
+
+    /// A write that must be refused with this code, and change nothing.
+    pub(super) fn refused<T: Debug>(
+        &self,
+        code: &str,
+        answer: Result<T, LedgerError>,
+    ) -> Result<(), String> {
+        match answer {
+            Err(LedgerError::Refused(refusal)) => equal("refused with", refusal.code(), code)?,
+            other => return Err(format!("expected {code}, but got {other:?}")),
+        }
+        let snapshot = self.snapshot()?;
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.as_ref() != Some(&snapshot) {
+            return Err(format!("{code} changed something: {last:?} became {snapshot:?}"));
+        }
+        Ok(())
+    }
+
+    fn keep(&self, snapshot: Snapshot) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(snapshot);
+    }
+
+    fn snapshot(&self) -> Result<Snapshot, String> {
+        let ledger = self.ledger();
+        let owners: Vec<Address> = self.world.signers.iter().map(|s| s.address()).collect();
+        let mut snapshot = Snapshot {
+            balances: Vec::new(),
+            treasury: asked(ledger.treasury())?,
+            stakes: Vec::new(),
+            tasks: Vec::new(),
+            bonds: Vec::new(),
+        };
+        for owner in &owners {
+            snapshot.balances.push(asked(ledger.balance(*owner))?);
+            snapshot.stakes.push(asked(ledger.stake_of(*owner))?);
+        }
+        for task in [TASK, OTHER_TASK] {
+            snapshot.tasks.push(asked(ledger.task(task))?);
+            for owner in &owners {
+                let bond = asked(ledger.bond_of(task, *owner))?;
+                let pledged = asked(ledger.pledged(task, *owner))?;
+                snapshot.bonds.push((bond, pledged, asked(ledger.claimed(task, *owner))?));
+            }
+        }
+        Ok(snapshot)
+    }
+
+    /// No money appears or vanishes, and each task's own equation holds.
+    fn balanced(&self, snapshot: &Snapshot) -> Result<(), String> {
+        let Snapshot { balances, treasury, stakes, tasks, bonds } = snapshot;
+        let mut all = balances.clone();
+        all.push(*treasury);
+        all.extend(stakes.iter().map(|stake| stake.amount));
+        all.extend(bonds.iter().map(|(bond, ..)| bond.amount));
+        let owners = self.world.signers.len();
+        for (task, bonds) in tasks.iter().zip(bonds.chunks(owners.max(1))) {
+            let Some(task) = task else { continue };
+            let paid = [task.data_paid, task.infrastructure_paid];
+            let locked = [task.data_locked, task.infrastructure_locked];
+            all.extend(locked);
+            all.push(task.owed);
+            let accounted = total(paid.into_iter().chain(locked).chain([task.refunded]))?;
+            let deposited = total([task.terms.data, task.terms.infrastructure])?;
+            equal("paid + refunded + locked", accounted, deposited)?;
+            let claimed = bonds.iter().map(|(_, _, claimed)| *claimed);
+            equal("owed + claimed", total(claimed.chain([task.owed]))?, total(paid)?)?;
+        }
+        let supply = total(std::iter::repeat_n(FUNDS, owners))?;
+        equal("all the money there is", total(all)?, supply)
+    }
+
+    /// Terms as the cases use them.
+    pub(super) fn terms(&self, task: TaskId) -> Result<Terms, String> {
+        Ok(Terms {
+            task,
+            buyer: self.buyer()?.address(),
+            coordinator: self.coordinator()?.address(),
+            arbiter: self.arbiter()?.address(),
+            data: fln(DATA),
+            infrastructure: fln(INFRASTRUCTURE),
+            bond_min: fln(BOND_MIN),
+            debit_max: fln(DEBIT_MAX),
+            stake_min: fln(STAKE_MIN),
+            challenge_ms: CHALLENGE_MS,
+            unbond_ms: UNBOND_MS,
+            expires: self.now()?.after_ms(LIFE_MS),
+        })
+    }
+
+    /// Opens [`TASK`].
+    pub(super) fn opened(&self) -> Result<(), String> {
+        let terms = self.terms(TASK)?;
+        self.ok(self.ledger().open_task(self.buyer()?, &terms)).map(|_| ())
+    }
+
+    /// A settlement of [`TASK`] that leads to these totals in all, in florins; all of it for data.
+    pub(super) fn settlement(
+        &self,
+        round: u32,
+        alice: u64,
+        bob: u64,
+    ) -> Result<Settlement, String> {
+        let tree = self.tree(alice, bob)?;
+        let mut id = [0x77; 32];
+        if let Some((last, _)) = id.split_last_mut() {
+            *last = u8::try_from(round).unwrap_or_default();
+        }
+        Ok(Settlement {
+            task: TASK,
+            payout: PayoutId(id),
+            round: Round(round),
+            report: Digest([0x55; 32]),
+            root: tree.root(),
+            data_total: total([fln(alice), fln(bob)])?,
+            infrastructure_total: Amount::ZERO,
+            debits: Vec::new(),
+        })
+    }
+
+    fn tree(&self, alice: u64, bob: u64) -> Result<Tree, String> {
+        let leaves = [(self.alice()?.address(), fln(alice)), (self.bob()?.address(), fln(bob))];
+        Ok(Tree::new(leaves.into_iter().filter(|(_, amount)| !amount.is_zero())))
+    }
+
+    /// Alice's or Bob's claim under the totals of a settlement.
+    pub(super) fn claim(&self, account: Address, alice: u64, bob: u64) -> Result<Claim, String> {
+        let amount = if account == self.alice()?.address() { fln(alice) } else { fln(bob) };
+        let proof = self.tree(alice, bob)?.proof(account, amount);
+        let proof = proof.ok_or_else(|| format!("{account} is not in the tree"))?;
+        Ok(Claim { task: TASK, account, total: amount, proof })
+    }
+}
+
+pub(super) fn total(amounts: impl IntoIterator<Item = Amount>) -> Result<Amount, String> {
+    Amount::total(amounts).map_err(|error| error.to_string())
+}
