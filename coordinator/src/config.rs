@@ -225,12 +225,7 @@ impl Config {
         let wide = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
         let all = [
             ("connections_max", wide(self.connections_max), 1, 100_000),
-            (
-                "connections_per_address_max",
-                wide(self.connections_per_address_max),
-                1,
-                100_000,
-            ),
+            ("connections_per_address_max", wide(self.connections_per_address_max), 1, 100_000),
             ("header_ms", self.header_ms, 100, 60_000),
             ("body_ms", self.body_ms, 100, 600_000),
             ("bytes_per_second_min", self.bytes_per_second_min, 1_024, 1_000_000_000),
@@ -272,8 +267,11 @@ mod tests {
             KEYS.iter().map(|key| format!("{} = {}\n", key.name, key.example)).collect();
         Config::read(&text, none).unwrap();
         for key in KEYS {
-            let without: String =
-                text.lines().filter(|line| !line.starts_with(key.name)).collect::<Vec<_>>().join("\n");
+            let without: String = text
+                .lines()
+                .filter(|line| !line.starts_with(key.name))
+                .collect::<Vec<_>>()
+                .join("\n");
             let needed = key.name == "listen" || key.name == "data";
             assert_eq!(Config::read(&without, none).is_err(), needed, "{}", key.name);
         }

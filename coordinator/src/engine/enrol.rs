@@ -170,11 +170,7 @@ impl Engine {
 
 impl TaskState {
     /// What `account` has at risk beyond debits that are not final yet, if that is enough.
-    pub(super) fn bond_at_risk(
-        &self,
-        account: Address,
-        bond: Amount,
-    ) -> Result<Amount, Rejection> {
+    pub(super) fn bond_at_risk(&self, account: Address, bond: Amount) -> Result<Amount, Rejection> {
         let smallest = self.spec.budget.bond_min;
         let left = bond.minus(self.pending_debits(account)).unwrap_or(Amount::ZERO);
         if left >= smallest {

@@ -104,8 +104,9 @@ impl Engine {
             }
             Event::ValuationFailed { task, round } => self.check_failed(*task, *round),
             Event::SettlementPosted { task, round } => self.check_posted(*task, *round),
-            Event::SettlementFinal { task, round }
-            | Event::SettlementCancelled { task, round } => self.check_decided(*task, *round),
+            Event::SettlementFinal { task, round } | Event::SettlementCancelled { task, round } => {
+                self.check_decided(*task, *round)
+            }
             Event::CloseRequested { task } => self.check_close_requested(*task),
             Event::Closed { task, .. } => self.check_closed(*task),
         }

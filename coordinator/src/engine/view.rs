@@ -129,9 +129,8 @@ impl Engine {
         let Some(past) = past else {
             return reject(Code::NotYetPublic, "no settlement of this task is final yet");
         };
-        let broken = |error: florin_protocol::AmountError| {
-            Rejection::new(Code::Internal, error.to_string())
-        };
+        let broken =
+            |error: florin_protocol::AmountError| Rejection::new(Code::Internal, error.to_string());
         let tree = totals_tree(&past.report.standings).map_err(broken)?;
         let standing = past.report.standings.get(&account).copied().unwrap_or_default();
         let total = standing.data.plus(standing.infrastructure).map_err(broken)?;

@@ -125,12 +125,7 @@ impl Actor {
         self.commit(batch, now, room.is_ok())
     }
 
-    fn take(
-        &mut self,
-        event: Event,
-        now: Tick,
-        batch: &mut Batch,
-    ) -> Result<Written, Rejection> {
+    fn take(&mut self, event: Event, now: Tick, batch: &mut Batch) -> Result<Written, Rejection> {
         let applied = self.engine.apply(&event, now)?;
         if applied.verdict == Verdict::New {
             batch.records.push(Record { now, event });

@@ -122,8 +122,12 @@ impl Host {
         let mut engine = Engine::new(market, coordinator);
         let owner = owner(market, coordinator);
         let path = folder.journal_path();
-        let journal =
-            Journal::open_on(&path, owner, &mut |record| actor::replay(&mut engine, &record), disk)?;
+        let journal = Journal::open_on(
+            &path,
+            owner,
+            &mut |record| actor::replay(&mut engine, &record),
+            disk,
+        )?;
         let known = engine.state().tasks.iter().map(|(id, task)| (*id, task.sequence)).collect();
         let (send_changes, changes) = watch::channel(known);
         let (commands, queue) = mpsc::channel(QUEUE_MAX);

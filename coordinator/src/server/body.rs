@@ -176,7 +176,9 @@ pub(super) fn send_file(file: std::fs::File, length: u64) -> Response {
             };
             file = back;
             let end = !matches!(&chunk, Ok(bytes) if !bytes.is_empty());
-            if matches!(&chunk, Ok(bytes) if bytes.is_empty()) || send.send(chunk).await.is_err() || end
+            if matches!(&chunk, Ok(bytes) if bytes.is_empty())
+                || send.send(chunk).await.is_err()
+                || end
             {
                 return;
             }

@@ -39,9 +39,9 @@ impl From<VerifyError> for ApiError {
             VerifyError::WeakKey => Code::WeakKey,
             VerifyError::Expired(_) => Code::DeadlinePassed,
             VerifyError::WrongMarket => Code::WrongMarket,
-            VerifyError::BadKey
-            | VerifyError::BadSignature
-            | VerifyError::WrongWallet { .. } => Code::BadSignature,
+            VerifyError::BadKey | VerifyError::BadSignature | VerifyError::WrongWallet { .. } => {
+                Code::BadSignature
+            }
         };
         Self::new(code, error.to_string())
     }

@@ -125,9 +125,9 @@ impl App {
 
     async fn view(&self, id: TaskId) -> ApiResult<TaskView> {
         let app = self.clone();
-        let view = self.host().read(move |engine, now| {
-            engine.view(id, now, |offer| app.node().sign(offer.clone()))
-        });
+        let view = self
+            .host()
+            .read(move |engine, now| engine.view(id, now, |offer| app.node().sign(offer.clone())));
         Ok(view.await??)
     }
 

@@ -40,9 +40,8 @@ pub(super) async fn next(
     let mut changes = app.host().changes();
     loop {
         changes.mark_unchanged();
-        let order = app.host().read(move |engine, now| {
-            engine.open_order(task, provider, now).cloned()
-        });
+        let order =
+            app.host().read(move |engine, now| engine.open_order(task, provider, now).cloned());
         if let Some(order) = order.await? {
             return Ok(Json(app.node().sign(order)).into_response());
         }

@@ -138,7 +138,13 @@ pub struct Journal {
 
 impl std::fmt::Debug for Journal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Journal({}, {} records, {} bytes)", self.path.display(), self.records, self.length)
+        write!(
+            f,
+            "Journal({}, {} records, {} bytes)",
+            self.path.display(),
+            self.records,
+            self.length
+        )
     }
 }
 
@@ -166,12 +172,8 @@ impl Journal {
         disk: impl FnOnce(File) -> Box<dyn Disk>,
     ) -> Result<Self, OpenError> {
         let unusable = |source| OpenError::Unusable { path: path.to_owned(), source };
-        let mut file = File::options()
-            .create(true)
-            .read(true)
-            .append(true)
-            .open(path)
-            .map_err(unusable)?;
+        let mut file =
+            File::options().create(true).read(true).append(true).open(path).map_err(unusable)?;
         let mut size = file.metadata().map_err(unusable)?.len();
         if size < HEAD_BYTES {
             make_head(&mut file, path, owner)?;
@@ -225,8 +227,7 @@ impl Journal {
         if payload.len() > RECORD_BYTES_MAX {
             return Err(AppendError::Failed(too_long()));
         }
-        let length =
-            u32::try_from(payload.len()).map_err(|_| AppendError::Failed(too_long()))?;
+        let length = u32::try_from(payload.len()).map_err(|_| AppendError::Failed(too_long()))?;
         let chain = next_chain(self.chain, &payload);
         let mut frame = Vec::with_capacity(payload.len() + FRAME_HEAD_BYTES + CHAIN_BYTES);
         frame.extend_from_slice(&length.to_le_bytes());

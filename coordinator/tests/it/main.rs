@@ -1,0 +1,9 @@
+//! The coordinator as its users and its disk see it. The list of modules is the table of contents.
+#![allow(missing_docs)]
+
+mod limits_hold;
+mod replay_equals_live;
+mod restart_continues;
+mod routes_answer;
+mod rules_refuse_by_name;
+mod support;

@@ -1,0 +1,164 @@
+//! State is the fold of the journal: replayed, it is the same; and no order of messages breaks a rule.
+
+use florin_coordinator::engine::state::State;
+use florin_coordinator::engine::{Engine, Event, Verdict};
+use florin_protocol::*;
+use proptest::prelude::*;
+
+use crate::support::*;
+
+/// Something that may happen, whether it makes sense or not.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Wait(u64),
+    Enrol(u8),
+    Commit(u8),
+    CommitElse(u8),
+    Reveal(u8),
+    RevealElse(u8),
+    Refused(u8),
+    Provider,
+    Record,
+    Valued,
+    Failed,
+    Posted,
+    Final,
+    Cancelled,
+    Close,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let who = 1..=5u8;
+    prop_oneof![
+        3 => (0..6_000u64).prop_map(Step::Wait),
+        2 => who.clone().prop_map(Step::Enrol),
+        12 => who.clone().prop_map(Step::Commit),
+        1 => who.clone().prop_map(Step::CommitElse),
+        12 => who.clone().prop_map(Step::Reveal),
+        1 => who.clone().prop_map(Step::RevealElse),
+        1 => who.prop_map(Step::Refused),
+        1 => Just(Step::Provider),
+        2 => Just(Step::Record),
+        4 => Just(Step::Valued),
+        1 => Just(Step::Failed),
+        5 => Just(Step::Posted),
+        2 => Just(Step::Final),
+        1 => Just(Step::Close),
+        1 => Just(Step::Cancelled),
+    ]
+}
+
+impl World {
+    fn event(&self, step: Step) -> Option<Event> {
+        let task = self.id;
+        let state = &self.engine.state().tasks[&task];
+        let running = state.running().is_some();
+        let valuing = state.running().is_some_and(|running| running.order.is_some());
+        let unsettled = state.unsettled.keys().next().copied();
+        match step {
+            Step::Wait(_) => Some(Event::Tick),
+            Step::Enrol(i) => Some(self.enrolment(i)),
+            Step::Commit(i) => running.then(|| self.committed(i)),
+            Step::CommitElse(i) => running.then(|| {
+                let commit = Commit { commitment: Digest([i; 32]), ..self.commit(i) };
+                Event::Committed { commit: node(i).sign(commit), bond: fln("5") }
+            }),
+            Step::Reveal(i) => running.then(|| self.revealed(i)),
+            Step::RevealElse(i) => running.then(|| {
+                let header = UpdateHeader { rows: 7, ..self.header(i) };
+                Event::Revealed(node(i).sign(header))
+            }),
+            Step::Refused(i) => running.then(|| Event::Refused {
+                task,
+                round: self.offer().scope.round,
+                sender: address(i),
+                code: Code::Truncated,
+            }),
+            Step::Provider => Some(Event::ProviderReady { task, provider: address(PROVIDER) }),
+            Step::Record => valuing.then(|| Event::WorkRecorded(self.record())),
+            Step::Valued => valuing.then(|| self.valued()),
+            Step::Failed => {
+                valuing.then(|| Event::ValuationFailed { task, round: self.offer().scope.round })
+            }
+            Step::Posted => unsettled.map(|round| Event::SettlementPosted { task, round }),
+            Step::Final => unsettled.map(|round| Event::SettlementFinal { task, round }),
+            Step::Cancelled => unsettled.map(|round| Event::SettlementCancelled { task, round }),
+            Step::Close => Some(Event::CloseRequested { task }),
+        }
+    }
+
+    /// What no order of messages may break.
+    fn check_rules(&self) {
+        let state = &self.engine.state().tasks[&self.id];
+        let mut paid = Amount::ZERO;
+        let mut previous = Digest(self.id.0);
+        for (past, round) in state.past.iter().zip(1..) {
+            let report = &past.report;
+            assert_eq!((report.scope.round, report.previous), (Round(round), previous));
+            assert!(report.data_total >= paid && report.data_total <= self.spec.budget.data);
+            let debits = report.lines.iter().map(|line| line.debit);
+            assert!(debits.into_iter().all(|debit| debit <= self.spec.budget.debit_max));
+            let settled = report.outcome == RoundOutcome::Settled;
+            assert!(!settled || report.entries.len() >= 2);
+            assert!(settled || report.data_total == paid);
+            let asked = report.entries.len() + report.missing.len();
+            assert_eq!(asked, past.offer.cohort.len());
+            (paid, previous) = (report.data_total, past.digest);
+        }
+        assert!(state.past.len() <= 3);
+        let early = state.running().is_some_and(|r| r.updates.len() > r.commits.len());
+        assert!(!early);
+    }
+}
+
+fn replay(journal: &[(Tick, Event)]) -> Engine {
+    let mut engine = Engine::new(market(), address(COORDINATOR));
+    for (now, event) in journal {
+        let applied = engine.apply(event, *now).unwrap();
+        assert_eq!(applied.verdict, Verdict::New);
+    }
+    engine
+}
+
+fn digest(state: &State) -> Digest {
+    state.digest()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_replayed_journal_is_the_state_it_was_written_by(
+        steps in prop::collection::vec(step(), 1..160),
+    ) {
+        let mut world = World::published(5);
+        for step in steps {
+            if let Step::Wait(ms) = step {
+                world.now = world.now.after_ms(ms);
+            }
+            let Some(event) = world.event(step) else { continue };
+            let before = digest(world.engine.state());
+            match world.tell(event) {
+                Ok(applied) if applied.verdict == Verdict::New => {
+                    prop_assert_ne!(digest(world.engine.state()), before);
+                }
+                Ok(_) | Err(_) => prop_assert_eq!(digest(world.engine.state()), before),
+            }
+            world.check_rules();
+        }
+        let again = replay(&world.journal);
+        prop_assert_eq!(digest(again.state()), digest(world.engine.state()));
+        prop_assert_eq!(again.outstanding(), world.engine.outstanding());
+        prop_assert_eq!(again.next_deadline(), world.engine.next_deadline());
+    }
+}
+
+#[test]
+fn time_never_runs_backwards() {
+    let mut world = World::opened(4);
+    world.now = Tick(5_000);
+    world.tell(world.committed(1)).unwrap();
+    world.now = Tick(4_000);
+    world.tell(world.committed(2)).unwrap();
+    assert_eq!(world.engine.state().now, Tick(5_000));
+}

@@ -1,0 +1,552 @@
+//! Every rule of a round, as tables: what is said, and the code it is refused with.
+
+use florin_coordinator::engine::state::Stage;
+use florin_coordinator::engine::{Effect, Event, Verdict, Visibility};
+use florin_protocol::*;
+
+use crate::support::*;
+
+fn other_market() -> Market {
+    Market { chain: ChainId(1), ..market() }
+}
+
+type Change<T> = fn(&mut T);
+
+#[test]
+fn a_commit_is_refused_by_name() {
+    let table: &[(&str, Code, Change<Commit>)] = &[
+        ("another chain", Code::WrongMarket, |c| c.scope.market = other_market()),
+        ("another task", Code::UnknownTask, |c| c.scope.task = TaskId([7; 32])),
+        ("the next round", Code::WrongRound, |c| c.scope.round = Round(2)),
+        ("round 0", Code::WrongRound, |c| c.scope.round = Round(0)),
+        ("a stranger", Code::NotRegistered, |c| c.sender = address(99)),
+        ("another offer", Code::WrongRound, |c| c.offer = Digest([3; 32])),
+    ];
+    for (name, code, change) in table {
+        let mut world = World::opened(4);
+        let mut commit = world.commit(1);
+        change(&mut commit);
+        let event = Event::Committed { commit: node(1).sign(commit), bond: fln("5") };
+        assert_eq!(world.code(event), *code, "{name}");
+    }
+}
+
+#[test]
+fn an_update_is_refused_by_name() {
+    let table: &[(&str, Code, Change<UpdateHeader>)] = &[
+        ("another chain", Code::WrongMarket, |h| h.scope.market = other_market()),
+        ("another task", Code::UnknownTask, |h| h.scope.task = TaskId([7; 32])),
+        ("the next round", Code::WrongRound, |h| h.scope.round = Round(2)),
+        ("a stranger", Code::NotRegistered, |h| h.sender = address(99)),
+        ("another offer", Code::WrongRound, |h| h.offer = Digest([3; 32])),
+        ("another base model", Code::WrongBaseModel, |h| h.base_model = Digest([3; 32])),
+        ("no rows", Code::BadRows, |h| h.rows = 0),
+        ("10^12 rows", Code::BadRows, |h| h.rows = 1_000_000_000_000),
+        ("expired", Code::DeadlinePassed, |h| h.expires = Tick(1)),
+        ("too long", Code::TooLarge, |h| h.bytes += 1),
+        ("too short", Code::Truncated, |h| h.bytes -= 1),
+        ("another update", Code::CommitMismatch, |h| h.update = Digest([3; 32])),
+        ("another salt", Code::CommitMismatch, |h| h.salt = Digest([3; 32])),
+    ];
+    for (name, code, change) in table {
+        let mut world = World::revealing(4);
+        let mut header = world.header(1);
+        change(&mut header);
+        assert_eq!(world.code(Event::Revealed(node(1).sign(header))), *code, "{name}");
+    }
+}
+
+#[test]
+fn a_copied_commitment_cannot_be_revealed_by_the_copier() {
+    let mut world = World::opened(4);
+    let mut copy = world.commit(2);
+    copy.commitment = world.commit(1).commitment;
+    world.tell(Event::Committed { commit: node(2).sign(copy), bond: fln("5") }).unwrap();
+    for i in [1, 3, 4] {
+        world.tell(world.committed(i)).unwrap();
+    }
+    let mut header = world.header(1);
+    header.sender = address(2);
+    assert_eq!(world.code(Event::Revealed(node(2).sign(header))), Code::CommitMismatch);
+}
+
+#[test]
+fn a_deadline_is_the_last_moment_that_counts() {
+    for (late, verdict) in [(-1, None), (0, None), (1, Some(Code::DeadlinePassed))] {
+        let mut world = World::opened(4);
+        let commit = world.committed(1);
+        world.now = Tick(world.offer().commit_by.0.checked_add_signed(late).unwrap());
+        assert_eq!(world.tell(commit).err().map(|r| r.code), verdict, "commit {late}");
+        let mut world = World::revealing(4);
+        let reveal = world.revealed(1);
+        world.now = Tick(world.offer().reveal_by.0.checked_add_signed(late).unwrap());
+        assert_eq!(world.tell(reveal).err().map(|r| r.code), verdict, "reveal {late}");
+        let mut world = World::published(4);
+        let expires = world.now.after_ms(50);
+        let enrol = Enrol { market: market(), task: world.id, sender: address(1), expires };
+        world.now = Tick(expires.0.checked_add_signed(late).unwrap());
+        let event = Event::Enrolled { enrol: node(1).sign(enrol), bond: fln("5") };
+        assert_eq!(world.tell(event).err().map(|r| r.code), verdict, "enrol {late}");
+    }
+}
+
+#[test]
+fn a_tick_closes_commits_one_millisecond_after_their_deadline() {
+    let mut world = World::opened(4);
+    for i in 1..=3 {
+        world.tell(world.committed(i)).unwrap();
+    }
+    let late = world.committed(4);
+    world.now = world.offer().commit_by;
+    assert_eq!(world.engine.next_deadline(), Some(world.now.after_ms(1)));
+    assert_eq!(world.tell(Event::Tick).unwrap().verdict, Verdict::Repeat);
+    world.now = world.now.after_ms(1);
+    assert_eq!(world.tell(Event::Tick).unwrap().verdict, Verdict::New);
+    assert_eq!(world.code(late), Code::DeadlinePassed);
+    assert!(matches!(world.engine.state().tasks[&world.id].stage, Stage::Revealing(_)));
+}
+
+#[test]
+fn uploads_before_the_commits_are_closed_are_too_early() {
+    let mut world = World::opened(4);
+    world.tell(world.committed(1)).unwrap();
+    assert_eq!(world.code(world.revealed(1)), Code::TooEarly);
+}
+
+#[test]
+fn without_a_commit_there_is_no_update() {
+    let mut world = World::opened(4);
+    for i in 1..=3 {
+        world.tell(world.committed(i)).unwrap();
+    }
+    world.now = world.offer().commit_by.after_ms(1);
+    world.tell(Event::Tick).unwrap();
+    assert_eq!(world.code(world.revealed(4)), Code::NotCommitted);
+}
+
+#[test]
+fn saying_the_same_again_changes_nothing_and_something_else_is_a_conflict() {
+    let mut world = World::opened(4);
+    let commit = world.committed(1);
+    world.tell(commit.clone()).unwrap();
+    let state = world.engine.state().clone();
+    assert_eq!(world.tell(commit).unwrap().verdict, Verdict::Repeat);
+    assert_eq!(*world.engine.state(), state);
+    let other = Commit { commitment: Digest([8; 32]), ..world.commit(1) };
+    let event = Event::Committed { commit: node(1).sign(other), bond: fln("5") };
+    assert_eq!(world.code(event), Code::Conflicting);
+
+    let mut world = World::revealing(4);
+    let header = world.header(1);
+    world.tell(Event::Revealed(node(1).sign(header.clone()))).unwrap();
+    let scope = header.scope;
+    let receipt = world.engine.receipt(scope, address(1), header.digest()).unwrap();
+    // Commitments cover update, salt and sender; a header with other rows still matches.
+    let more = UpdateHeader { rows: 999, ..header.clone() };
+    assert_eq!(world.code(Event::Revealed(node(1).sign(more))), Code::Conflicting);
+    for i in 2..=4 {
+        world.tell(world.revealed(i)).unwrap();
+    }
+    world.tell(world.valued()).unwrap();
+    world.now = Tick(500_000);
+    let again = Event::Revealed(node(1).sign(header.clone()));
+    assert_eq!(world.tell(again).unwrap().verdict, Verdict::Repeat);
+    assert_eq!(world.engine.receipt(scope, address(1), header.digest()), Some(receipt));
+}
+
+#[test]
+fn a_message_of_one_round_is_not_heard_in_the_next() {
+    let mut world = World::revealing(4);
+    let (commit, reveal) = (world.committed(1), world.revealed(1));
+    for i in 1..=4 {
+        world.tell(world.revealed(i)).unwrap();
+    }
+    world.tell(world.valued()).unwrap();
+    world.tell(Event::SettlementPosted { task: world.id, round: Round(1) }).unwrap();
+    assert_eq!(world.offer().scope.round, Round(2));
+    assert_eq!(world.code(commit), Code::WrongRound);
+    // The update was taken: the same receipt, and nothing else.
+    assert_eq!(world.tell(reveal).unwrap().verdict, Verdict::Repeat);
+}
+
+#[test]
+fn too_small_a_bond_is_refused_at_enrolment_and_at_commit() {
+    let mut world = World::published(4);
+    let Event::Enrolled { enrol, .. } = world.enrolment(1) else { unreachable!() };
+    let bond = fln("4.999999999999999999");
+    assert_eq!(world.code(Event::Enrolled { enrol, bond }), Code::BondTooSmall);
+    let mut world = World::opened(4);
+    let commit = node(1).sign(world.commit(1));
+    assert_eq!(world.code(Event::Committed { commit, bond }), Code::BondTooSmall);
+}
+
+#[test]
+fn only_who_was_asked_may_commit() {
+    let mut spec = spec();
+    spec.rounds.cohort_target = 2;
+    let mut world = World::published_with(spec, 4);
+    for i in 1..=2 {
+        world.tell(world.enrolment(i)).unwrap();
+    }
+    assert_eq!(world.code(world.committed(3)), Code::NotEnrolled);
+    world.tell(world.enrolment(3)).unwrap();
+    assert_eq!(world.code(world.committed(3)), Code::NotSelected);
+}
+
+#[test]
+fn a_registration_is_replaced_only_by_one_that_expires_later() {
+    let mut world = World::published(1);
+    let sign = |seed, expires| {
+        let node = node(seed);
+        Registration::sign(market(), &Wallet::number(1), &node, Role::Participant, Tick(expires))
+    };
+    assert_eq!(world.code(Event::Registered(sign(7, 999_999).unwrap())), Code::Conflicting);
+    assert_eq!(world.code(Event::Registered(sign(7, 1_000_000).unwrap())), Code::Conflicting);
+    world.tell(Event::Registered(sign(7, 1_000_001).unwrap())).unwrap();
+    assert_eq!(world.engine.registration(address(1), None).unwrap().node_key, node(7).key());
+    // The old one, played again, does not come back.
+    let old = registration(1, Role::Participant);
+    assert_eq!(world.code(Event::Registered(old)), Code::Conflicting);
+    assert_eq!(world.code(Event::Registered(sign(8, 10).unwrap())), Code::DeadlinePassed);
+}
+
+#[test]
+fn a_task_is_refused_by_name() {
+    let table: &[(&str, Code, Change<TaskSpec>)] = &[
+        ("another chain", Code::WrongMarket, |s| s.market = other_market()),
+        ("no rounds", Code::BadTask, |s| s.rounds.count = 0),
+        ("another coordinator", Code::BadTask, |s| s.coordinator = address(99)),
+        ("over before it begins", Code::BadTask, |s| s.expires = Tick(2_000)),
+        ("another's holdout", Code::Conflicting, |s| s.buyer = address(99)),
+    ];
+    for (name, code, change) in table {
+        let mut world = World::published(0);
+        let mut spec = TaskSpec { salt: 1, ..spec() };
+        change(&mut spec);
+        let event = Event::Published { spec: spec.into(), model_bytes: MODEL_BYTES };
+        assert_eq!(world.code(event), *code, "{name}");
+    }
+    let mut world = World::published(0);
+    let event = Event::Published { spec: spec().into(), model_bytes: MODEL_BYTES };
+    assert_eq!(world.tell(event).unwrap().verdict, Verdict::Repeat);
+}
+
+#[test]
+fn the_first_round_waits_for_its_target_then_makes_do_with_the_minimum() {
+    let mut world = World::published(4);
+    for i in 1..=3 {
+        world.tell(world.enrolment(i)).unwrap();
+    }
+    let phase = |world: &World| world.engine.state().tasks[&world.id].phase();
+    assert_eq!(phase(&world), Phase::Enrolling);
+    world.now = Tick(1_000 + 2_999);
+    assert_eq!(world.tell(Event::Tick).unwrap().verdict, Verdict::Repeat);
+    world.now = Tick(1_000 + 3_000);
+    world.tell(Event::Tick).unwrap();
+    assert_eq!((phase(&world), world.offer().cohort.len()), (Phase::Committing, 3));
+    let mut eager = World::opened(4);
+    assert_eq!(phase(&eager), Phase::Committing);
+    assert_eq!(eager.now, Tick(1_000));
+    assert_eq!(eager.tell(Event::Tick).unwrap().verdict, Verdict::Repeat);
+}
+
+#[test]
+fn a_task_without_participants_ends_when_no_round_fits_any_more() {
+    let mut world = World::published(1);
+    world.tell(world.enrolment(1)).unwrap();
+    world.now = world.engine.next_deadline().unwrap();
+    assert_eq!(world.now, Tick(900_000 - 22_000 + 1));
+    let applied = world.tell(Event::Tick).unwrap();
+    assert_eq!(applied.effects, [Effect::Close { task: world.id }]);
+    assert_eq!(world.code(world.enrolment(1)), Code::TaskClosed);
+}
+
+#[test]
+fn too_few_commits_abandon_the_round_and_nobody_is_debited() {
+    let mut world = World::opened(4);
+    world.tell(world.committed(1)).unwrap();
+    let pool = world.offer().pool;
+    world.now = world.offer().commit_by.after_ms(1);
+    world.tell(Event::Tick).unwrap();
+    let report = world.engine.report(world.id, Round(1)).unwrap().clone();
+    let needed = AbandonReason::TooFewUpdates { got: 0, needed: 2 };
+    assert_eq!(report.outcome, RoundOutcome::Abandoned(needed));
+    assert!(report.lines.is_empty() && report.data_total.is_zero());
+    assert_eq!(report.missing.len(), 4);
+    let missing = report.missing.iter().find(|(who, _)| *who == address(1)).unwrap();
+    assert_eq!(missing.1, Missing::NoReveal);
+    // The pool rolls over, the model stays, and the ledger hears nothing.
+    assert!(world.engine.outstanding().is_empty());
+    assert_eq!(world.offer().scope.round, Round(2));
+    assert_eq!(world.offer().pool, fln("45"));
+    assert_eq!(pool, fln("30"));
+    assert_eq!(world.offer().base_model, world.spec.base_model);
+    assert_eq!(world.offer().previous, report.digest());
+}
+
+#[test]
+fn who_does_not_upload_is_named_with_the_reason_and_the_others_go_on() {
+    let mut world = World::revealing(4);
+    for i in 1..=2 {
+        world.tell(world.revealed(i)).unwrap();
+    }
+    let refused =
+        |code| Event::Refused { task: spec().id(), round: Round(1), sender: address(3), code };
+    world.tell(refused(Code::Truncated)).unwrap();
+    world.tell(refused(Code::UpdateNotFinite)).unwrap();
+    let stranger = Event::Refused {
+        task: world.id,
+        round: Round(1),
+        sender: address(9),
+        code: Code::TooLarge,
+    };
+    assert_eq!(world.tell(stranger).unwrap().verdict, Verdict::Repeat);
+    for _ in 0..6 {
+        world.tell(refused(Code::TooLarge)).unwrap();
+    }
+    assert_eq!(world.tell(refused(Code::Truncated)).unwrap().verdict, Verdict::Repeat);
+    world.now = world.offer().reveal_by.after_ms(1);
+    let applied = world.tell(Event::Tick).unwrap();
+    assert_eq!(applied.effects, [Effect::Value { task: world.id, round: Round(1) }]);
+    world.tell(world.valued()).unwrap();
+    let report = world.engine.report(world.id, Round(1)).unwrap();
+    let missing: std::collections::BTreeMap<_, _> = report.missing.iter().copied().collect();
+    assert_eq!(missing[&address(3)], Missing::Refused(Code::TooLarge));
+    assert_eq!(missing[&address(4)], Missing::NoReveal);
+    assert_eq!(report.entries.len(), 2);
+}
+
+#[test]
+fn rows_count_only_as_far_as_the_bond_covers_them() {
+    let mut world = World::revealing(4);
+    for i in 1..=4 {
+        let mut header = world.header(i);
+        header.rows = if i == 1 { 1_000_000 } else { 100 };
+        world.tell(Event::Revealed(node(i).sign(header))).unwrap();
+    }
+    let entry = world.order().entries.iter().find(|e| e.sender == address(1)).unwrap().clone();
+    assert_eq!((entry.rows_declared, entry.rows_counted), (1_000_000, 500));
+}
+
+#[test]
+fn a_providers_record_is_awaited_verified_and_paid_once() {
+    let mut world = World::revealing(4);
+    world.tell(Event::ProviderReady { task: world.id, provider: address(PROVIDER) }).unwrap();
+    let mut effects = Vec::new();
+    for i in 1..=4 {
+        effects = world.tell(world.revealed(i)).unwrap().effects;
+    }
+    assert!(effects.is_empty(), "the provider has its time first: {effects:?}");
+    let order = world.order().digest();
+    let open =
+        |world: &World| world.engine.open_order(world.id, address(PROVIDER), world.now).is_some();
+    assert!(open(&world));
+    let record = world.record();
+    let event = Event::WorkRecorded(record.clone());
+    let applied = world.tell(event.clone()).unwrap();
+    assert_eq!(applied.effects, [Effect::Value { task: world.id, round: Round(1) }]);
+    assert!(!open(&world));
+    let digest = record.body.digest();
+    assert_eq!(world.engine.work_verdict(order, digest), None);
+    let Event::Valued { task, round, result, .. } = world.valued() else { unreachable!() };
+    let paid = Some(digest);
+    world.tell(Event::Valued { task, round, result, paid, wrong: Vec::new() }).unwrap();
+    assert_eq!(world.engine.work_verdict(order, digest), Some(Ok(5)));
+    assert_eq!(world.tell(event).unwrap().verdict, Verdict::Repeat);
+    let report = world.engine.report(world.id, Round(1)).unwrap();
+    assert_eq!(report.infrastructure.len(), 1);
+    assert_eq!(report.infrastructure[0].amount, fln("0.5"));
+    assert_eq!(report.infrastructure_total, fln("0.5"));
+}
+
+#[test]
+fn a_wrong_record_is_not_paid_and_a_late_one_is_gone() {
+    let mut world = World::valuing(4);
+    let order = world.order().digest();
+    let mut record = world.record();
+    record.body.result.valuation.total_nano += 1_000;
+    let record = node(PROVIDER).sign(record.body);
+    world.tell(Event::WorkRecorded(record.clone())).unwrap();
+    let honest = Event::WorkRecorded(world.record());
+    assert_eq!(world.code(honest.clone()), Code::Conflicting);
+    let digest = record.body.digest();
+    let Event::Valued { task, round, result, .. } = world.valued() else { unreachable!() };
+    world.tell(Event::Valued { task, round, result, paid: None, wrong: vec![digest] }).unwrap();
+    let verdict = world.engine.work_verdict(order, digest).unwrap();
+    assert_eq!(verdict.unwrap_err().code, Code::WorkWrong);
+    assert_eq!(world.code(honest), Code::WorkGone);
+    assert!(world.engine.report(world.id, Round(1)).unwrap().infrastructure.is_empty());
+}
+
+#[test]
+fn after_its_time_the_coordinator_does_the_work_itself() {
+    let mut world = World::revealing(4);
+    world.tell(Event::ProviderReady { task: world.id, provider: address(PROVIDER) }).unwrap();
+    for i in 1..=4 {
+        world.tell(world.revealed(i)).unwrap();
+    }
+    world.now = world.order().due;
+    assert_eq!(world.tell(Event::Tick).unwrap().verdict, Verdict::Repeat);
+    world.now = world.now.after_ms(1);
+    let applied = world.tell(Event::Tick).unwrap();
+    assert_eq!(applied.effects, [Effect::Value { task: world.id, round: Round(1) }]);
+}
+
+#[test]
+fn a_result_for_other_updates_is_refused() {
+    let mut world = World::valuing(4);
+    let Event::Valued { task, round, mut result, paid, wrong } = world.valued() else {
+        unreachable!()
+    };
+    result.valuation.scores.swap(0, 1);
+    let swapped = Event::Valued { task, round, result, paid, wrong };
+    assert_eq!(world.code(swapped), Code::WorkWrong);
+    let Event::Valued { result, .. } = world.valued() else { unreachable!() };
+    let elsewhere = Event::Valued { task, round: Round(2), result, paid: None, wrong: vec![] };
+    assert_eq!(world.code(elsewhere), Code::WorkGone);
+}
+
+#[test]
+fn a_failed_valuation_abandons_the_round_without_a_debit() {
+    let mut world = World::valuing(4);
+    world.tell(Event::ValuationFailed { task: world.id, round: Round(1) }).unwrap();
+    let report = world.engine.report(world.id, Round(1)).unwrap();
+    assert_eq!(report.outcome, RoundOutcome::Abandoned(AbandonReason::ValuationFailed));
+    assert_eq!(report.entries.len(), 4);
+    assert_eq!(world.offer().scope.round, Round(2));
+}
+
+/// Plays a whole task, and returns it at its end.
+fn whole_task() -> World {
+    let mut world = World::opened(4);
+    let task = world.id;
+    for round in 1..=3 {
+        (1..=4).for_each(|i| {
+            world.tell(world.committed(i)).unwrap();
+        });
+        (1..=4).for_each(|i| {
+            world.tell(world.revealed(i)).unwrap();
+        });
+        let applied = world.tell(world.valued()).unwrap();
+        let round = Round(round);
+        assert_eq!(applied.effects, [Effect::Post { task, round }]);
+        let applied = world.tell(Event::SettlementPosted { task, round }).unwrap();
+        assert_eq!(applied.effects, [Effect::Finalize { task, round }]);
+    }
+    world
+}
+
+#[test]
+fn a_task_ends_when_every_settlement_is_final() {
+    let mut world = whole_task();
+    let task = world.id;
+    assert_eq!(world.engine.proof(task, address(1)).unwrap_err().code, Code::NotYetPublic);
+    world.tell(Event::SettlementFinal { task, round: Round(2) }).unwrap();
+    let proof = world.engine.proof(task, address(1)).unwrap();
+    assert_eq!(proof.round, Round(2));
+    let applied = world.tell(Event::SettlementFinal { task, round: Round(3) }).unwrap();
+    assert_eq!(applied.effects, [Effect::Close { task }]);
+    world.tell(Event::Closed { task, refund: fln("1") }).unwrap();
+    assert!(world.engine.outstanding().is_empty());
+    assert_eq!(world.engine.state().tasks[&task].phase(), Phase::Done);
+    for i in 1..=4 {
+        let proof = world.engine.proof(task, address(i)).unwrap();
+        assert!(merkle::verify(proof.root, address(i), proof.total, &proof.proof));
+    }
+    let nobody = world.engine.proof(task, address(9)).unwrap();
+    assert!(nobody.total.is_zero() && nobody.proof.is_empty());
+}
+
+#[test]
+fn reports_chain_from_the_task_to_the_last_round() {
+    let mut world = whole_task();
+    let reports: Vec<Report> =
+        (1..=3).map(|r| world.engine.report(world.id, Round(r)).unwrap().clone()).collect();
+    assert_eq!(reports[0].previous, Digest(world.id.0));
+    assert_eq!(reports[1].previous, reports[0].digest());
+    assert_eq!(reports[2].previous, reports[1].digest());
+    assert!(reports[2].data_total <= world.spec.budget.data);
+    assert_eq!(world.code(world.enrolment(1)), Code::TaskClosed);
+}
+
+#[test]
+fn a_buyer_ends_its_task_after_the_running_round() {
+    let mut world = World::revealing(4);
+    let task = world.id;
+    world.tell(Event::CloseRequested { task }).unwrap();
+    assert_eq!(world.tell(Event::CloseRequested { task }).unwrap().verdict, Verdict::Repeat);
+    for i in 1..=4 {
+        world.tell(world.revealed(i)).unwrap();
+    }
+    world.tell(world.valued()).unwrap();
+    world.tell(Event::SettlementPosted { task, round: Round(1) }).unwrap();
+    assert_eq!(world.engine.state().tasks[&task].phase(), Phase::Closing);
+    let mut idle = World::published(1);
+    let applied = idle.tell(Event::CloseRequested { task }).unwrap();
+    assert_eq!(applied.effects, [Effect::Close { task }]);
+}
+
+#[test]
+fn a_cancelled_settlement_ends_the_task_and_is_never_claimed() {
+    let mut world = whole_task();
+    let task = world.id;
+    world.tell(Event::SettlementFinal { task, round: Round(1) }).unwrap();
+    let applied = world.tell(Event::SettlementCancelled { task, round: Round(2) }).unwrap();
+    assert_eq!(applied.effects, [Effect::Close { task }]);
+    assert_eq!(world.engine.proof(task, address(1)).unwrap().round, Round(1));
+    let late = Event::SettlementFinal { task, round: Round(3) };
+    assert_eq!(world.tell(late).unwrap().verdict, Verdict::Repeat);
+}
+
+#[test]
+fn a_debited_bond_counts_less_until_the_ledger_has_taken_it() {
+    let mut world = World::valuing(4);
+    let task = world.id;
+    let Event::Valued { round, mut result, .. } = world.valued() else { unreachable!() };
+    let harmful = result.valuation.scores[0].account;
+    result.valuation.scores[0].score_nano = -50_000_000;
+    result.valuation.scores[0].excluded = true;
+    world.tell(Event::Valued { task, round, result, paid: None, wrong: vec![] }).unwrap();
+    let debit = world.engine.report(task, round).unwrap().line(harmful).unwrap().debit;
+    assert!(!debit.is_zero());
+    let state = &world.engine.state().tasks[&task];
+    assert_eq!(state.pending_debits(harmful), debit);
+    assert_eq!(state.enrolled[&harmful], fln("5").minus(debit).unwrap());
+    world.tell(Event::SettlementPosted { task, round }).unwrap();
+    // Its bond is below the minimum now, so it is not asked; the others are.
+    assert!(!world.offer().cohort.contains(&harmful));
+    assert_eq!(world.offer().cohort.len(), 3);
+    world.tell(Event::SettlementFinal { task, round }).unwrap();
+    assert!(world.engine.state().tasks[&task].pending_debits(harmful).is_zero());
+}
+
+#[test]
+fn blobs_become_public_with_the_report_and_the_holdout_with_the_end() {
+    let mut world = World::valuing(4);
+    let see = |world: &World, digest| world.engine.visibility(digest);
+    let (update, holdout) = (Digest([101; 32]), world.spec.holdout.digest);
+    assert_eq!(see(&world, world.spec.base_model), Visibility::Public);
+    assert_eq!(see(&world, update), Visibility::NotYet);
+    assert_eq!(see(&world, holdout), Visibility::NotYet);
+    assert_eq!(see(&world, Digest([77; 32])), Visibility::Unknown);
+    world.engine.check_order_names(world.id, update).unwrap();
+    world.engine.check_order_names(world.id, holdout).unwrap();
+    let other = world.engine.check_order_names(world.id, Digest([77; 32])).unwrap_err();
+    assert_eq!(other.code, Code::NotYetPublic);
+    world.tell(world.valued()).unwrap();
+    assert_eq!(see(&world, update), Visibility::Public);
+    assert_eq!(see(&world, Digest([51; 32])), Visibility::Public);
+    assert_eq!(see(&world, holdout), Visibility::NotYet);
+    assert_eq!(
+        world.engine.check_order_names(world.id, holdout).unwrap_err().code,
+        Code::NotYetPublic
+    );
+    // The same buyer's second task is judged by the same rows: the first one's end does not show them.
+    let second = TaskSpec { salt: 5, ..world.spec.clone() };
+    let event = Event::Published { spec: second.into(), model_bytes: MODEL_BYTES };
+    world.tell(event).unwrap();
+    world.tell(Event::Closed { task: world.id, refund: Amount::ZERO }).unwrap();
+    assert_eq!(see(&world, holdout), Visibility::NotYet);
+    let ended = whole_task();
+    assert_eq!(see(&ended, holdout), Visibility::Public);
+}

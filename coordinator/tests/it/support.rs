@@ -1,0 +1,436 @@
+//! A small market: an engine with participants, a ledger in memory, keys, messages.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use alloy_signer::SignerSync;
+use alloy_signer_local::PrivateKeySigner;
+use florin_coordinator::engine::{Applied, Engine, Event};
+use florin_ledger::{
+    BondState, Claim, Ledger, LedgerError, PendingSettlement, Posted, Refusal, Settlement,
+    SettlementStatus, Slash, StakeState, TaskState, Terms, TxId,
+};
+use florin_protocol::*;
+
+pub(crate) fn fln(text: &str) -> Amount {
+    text.parse().unwrap()
+}
+
+pub(crate) fn market() -> Market {
+    Market { chain: ChainId(31_337), genesis: Digest([9; 32]) }
+}
+
+/// An account that can sign.
+pub(crate) struct Wallet(PrivateKeySigner);
+
+impl Wallet {
+    pub(crate) fn number(n: u8) -> Self {
+        Self(PrivateKeySigner::from_slice(&[n; 32]).unwrap())
+    }
+}
+
+impl Signer for Wallet {
+    fn address(&self) -> Address {
+        Address::from(self.0.address())
+    }
+    fn sign_typed(&self, hash: [u8; 32]) -> Result<WalletSignature, SignError> {
+        let signature =
+            self.0.sign_hash_sync(&hash.into()).map_err(|error| SignError(error.to_string()))?;
+        Ok(WalletSignature(signature.as_bytes()))
+    }
+}
+
+pub(crate) const COORDINATOR: u8 = 200;
+pub(crate) const BUYER: u8 = 201;
+pub(crate) const PROVIDER: u8 = 202;
+
+pub(crate) fn address(n: u8) -> Address {
+    Wallet::number(n).address()
+}
+
+pub(crate) fn node(n: u8) -> NodeSigner {
+    NodeSigner::from_seed(&[n; 32])
+}
+
+pub(crate) fn registration(n: u8, role: Role) -> Registration {
+    Registration::sign(market(), &Wallet::number(n), &node(n), role, Tick(1_000_000)).unwrap()
+}
+
+/// Three rounds of four, at least two; ten seconds to train, five to upload, seven to value.
+pub(crate) fn spec() -> TaskSpec {
+    let micro = |text: &str| text.parse().unwrap();
+    TaskSpec {
+        version: SPEC_VERSION,
+        market: market(),
+        buyer: address(BUYER),
+        coordinator: address(COORDINATOR),
+        arbiter: address(203),
+        name: "digits".to_owned(),
+        salt: 0,
+        model: Model::Softmax { inputs: 64, classes: 10 },
+        base_model: Digest([1; 32]),
+        data: DataSchema { width: 64, classes: 10 },
+        holdout: Holdout { digest: Digest([2; 32]), rows: 100 },
+        training: Training {
+            epochs: 1,
+            batch: 16,
+            learning_rate: micro("0.1"),
+            momentum: Micro::ZERO,
+            weight_decay: Micro::ZERO,
+            clip_gradient: Micro::ZERO,
+            fedprox: Micro::ZERO,
+        },
+        rounds: RoundRules {
+            count: 3,
+            cohort_min: 2,
+            cohort_target: 4,
+            over_selection: 0,
+            enrol_ms: 3_000,
+            train_ms: 10_000,
+            reveal_ms: 5_000,
+            value_ms: 7_000,
+            delta_norm_max: micro("10"),
+            aggregation: Aggregation::Mean,
+        },
+        estimator: Estimator::Path { nodes: 3 },
+        budget: Budget {
+            data: fln("90"),
+            infrastructure: fln("10"),
+            per_nat_max: fln("100"),
+            withheld: micro("2"),
+            bond_min: fln("5"),
+            bond_per_row: fln("0.01"),
+            debit_max: fln("2"),
+            stake_min: fln("20"),
+            per_unit: fln("0.1"),
+            challenge_ms: 0,
+            unbond_ms: 0,
+        },
+        expires: Tick(900_000),
+    }
+}
+
+pub(crate) const MODEL_BYTES: u64 = 2_800;
+
+/// An engine and what its participants would say.
+#[derive(Clone)]
+pub(crate) struct World {
+    pub(crate) engine: Engine,
+    pub(crate) spec: TaskSpec,
+    pub(crate) id: TaskId,
+    pub(crate) now: Tick,
+    pub(crate) journal: Vec<(Tick, Event)>,
+}
+
+impl World {
+    pub(crate) fn new(spec: TaskSpec) -> Self {
+        let id = spec.id();
+        let engine = Engine::new(market(), address(COORDINATOR));
+        Self { engine, spec, id, now: Tick(1_000), journal: Vec::new() }
+    }
+
+    /// Tells the engine, and keeps what would be journaled.
+    pub(crate) fn tell(&mut self, event: Event) -> Result<Applied, Rejection> {
+        let applied = self.engine.apply(&event, self.now)?;
+        if applied.verdict == florin_coordinator::engine::Verdict::New {
+            self.journal.push((self.now, event));
+        }
+        Ok(applied)
+    }
+
+    pub(crate) fn code(&mut self, event: Event) -> Code {
+        let before = self.engine.state().clone();
+        let rejection = self.tell(event).unwrap_err();
+        assert_eq!(*self.engine.state(), before, "a rejection changed something");
+        assert!(!rejection.message.is_empty());
+        rejection.code
+    }
+
+    /// A task with its blobs, and `n` registered participants who have not enrolled.
+    pub(crate) fn published(n: u8) -> Self {
+        Self::published_with(spec(), n)
+    }
+
+    pub(crate) fn published_with(spec: TaskSpec, n: u8) -> Self {
+        let mut world = Self::new(spec);
+        for i in 1..=n {
+            world.tell(Event::Registered(registration(i, Role::Participant))).unwrap();
+        }
+        world.tell(Event::Registered(registration(PROVIDER, Role::Provider))).unwrap();
+        let event = Event::Published { spec: world.spec.clone().into(), model_bytes: MODEL_BYTES };
+        world.tell(event).unwrap();
+        for digest in [world.spec.base_model, world.spec.holdout.digest] {
+            world.tell(Event::BlobArrived { task: world.id, digest }).unwrap();
+        }
+        world
+    }
+
+    pub(crate) fn enrolment(&self, i: u8) -> Event {
+        let (task, sender) = (self.id, address(i));
+        let enrol = Enrol { market: market(), task, sender, expires: Tick(1_000_000) };
+        Event::Enrolled { enrol: node(i).sign(enrol), bond: fln("5") }
+    }
+
+    /// Round 1 is open for participants 1 to `n`.
+    pub(crate) fn opened(n: u8) -> Self {
+        let mut world = Self::published(n);
+        (1..=n).for_each(|i| {
+            world.tell(world.enrolment(i)).unwrap();
+        });
+        if n < 4 {
+            world.now = world.now.after_ms(world.spec.rounds.enrol_ms);
+            world.tell(Event::Tick).unwrap();
+        }
+        world
+    }
+
+    pub(crate) fn offer(&self) -> &Offer {
+        &self.engine.state().tasks[&self.id].running().unwrap().offer
+    }
+
+    pub(crate) fn header(&self, i: u8) -> UpdateHeader {
+        let offer = self.offer();
+        UpdateHeader {
+            scope: offer.scope,
+            sender: address(i),
+            offer: offer.digest(),
+            base_model: offer.base_model,
+            rows: 100,
+            update: Digest([100 + i; 32]),
+            bytes: MODEL_BYTES,
+            salt: Digest([i; 32]),
+            expires: Tick(1_000_000),
+        }
+    }
+
+    pub(crate) fn commit(&self, i: u8) -> Commit {
+        let header = self.header(i);
+        let commitment = header.commitment();
+        Commit { scope: header.scope, sender: header.sender, offer: header.offer, commitment }
+    }
+
+    pub(crate) fn committed(&self, i: u8) -> Event {
+        Event::Committed { commit: node(i).sign(self.commit(i)), bond: fln("5") }
+    }
+
+    pub(crate) fn revealed(&self, i: u8) -> Event {
+        Event::Revealed(node(i).sign(self.header(i)))
+    }
+
+    /// Commits are closed; everybody's update is to come.
+    pub(crate) fn revealing(n: u8) -> Self {
+        let mut world = Self::opened(n);
+        (1..=n).for_each(|i| {
+            world.tell(world.committed(i)).unwrap();
+        });
+        world
+    }
+
+    /// Updates are in and being valued.
+    pub(crate) fn valuing(n: u8) -> Self {
+        let mut world = Self::revealing(n);
+        (1..=n).for_each(|i| {
+            world.tell(world.revealed(i)).unwrap();
+        });
+        world
+    }
+
+    pub(crate) fn order(&self) -> &WorkOrder {
+        self.engine.state().tasks[&self.id].running().unwrap().order.as_ref().unwrap()
+    }
+
+    /// A result in which everybody helped by as much as its place in the list.
+    pub(crate) fn result(&self) -> WorkResult {
+        let accounts = self.order().entries.iter().map(|entry| entry.sender);
+        let scores: Vec<Scored> = accounts
+            .zip(1i64..)
+            .map(|(account, i)| Scored {
+                account,
+                score_nano: i * 10_000_000,
+                error_nano: 1_000_000,
+                excluded: false,
+            })
+            .collect();
+        let total_nano = scores.iter().map(|score| score.score_nano).sum();
+        WorkResult {
+            valuation: Valuation {
+                loss_before_nano: 2_000_000_000,
+                loss_after_nano: 2_000_000_000 - total_nano,
+                total_nano,
+                gap_nano: 0,
+                scores,
+                units: 5,
+            },
+            metrics: Metrics { rows: 100, ..Metrics::default() },
+            model: Digest([50 + self.order().scope.round.0 as u8; 32]),
+        }
+    }
+
+    pub(crate) fn valued(&self) -> Event {
+        let (task, round) = (self.id, self.order().scope.round);
+        let result = self.result().into();
+        Event::Valued { task, round, result, paid: None, wrong: Vec::new() }
+    }
+
+    pub(crate) fn record(&self) -> Signed<WorkRecord> {
+        let order = self.order().digest();
+        let provider = address(PROVIDER);
+        node(PROVIDER).sign(WorkRecord { market: market(), order, provider, result: self.result() })
+    }
+}
+
+/// A ledger of a few plain lines. Switches make it unreachable or refuse.
+#[derive(Default)]
+pub(crate) struct FakeLedger {
+    pub(crate) books: Mutex<Books>,
+}
+
+#[derive(Default)]
+pub(crate) struct Books {
+    pub(crate) now: Tick,
+    pub(crate) tasks: BTreeMap<TaskId, TaskState>,
+    pub(crate) bonds: BTreeMap<Address, BondState>,
+    pub(crate) stakes: BTreeMap<Address, StakeState>,
+    pub(crate) finals: Vec<Settlement>,
+    pub(crate) posts: u32,
+    pub(crate) silent: bool,
+}
+
+impl FakeLedger {
+    pub(crate) fn open(&self, spec: &TaskSpec) {
+        let state = TaskState {
+            terms: Terms::of(spec),
+            data_locked: spec.budget.data,
+            infrastructure_locked: spec.budget.infrastructure,
+            data_paid: Amount::ZERO,
+            infrastructure_paid: Amount::ZERO,
+            refunded: Amount::ZERO,
+            owed: Amount::ZERO,
+            root: Digest::default(),
+            pending: Vec::new(),
+            closed: false,
+        };
+        self.books.lock().unwrap().tasks.insert(spec.id(), state);
+    }
+
+    fn books(&self) -> Result<std::sync::MutexGuard<'_, Books>, LedgerError> {
+        let books = self.books.lock().unwrap();
+        if books.silent { unavailable() } else { Ok(books) }
+    }
+}
+
+fn unavailable<T>() -> Result<T, LedgerError> {
+    Err(LedgerError::Unavailable("nobody is there".to_owned()))
+}
+
+impl Ledger for FakeLedger {
+    fn market(&self) -> Market {
+        market()
+    }
+    fn now(&self) -> Result<Tick, LedgerError> {
+        self.books().map(|books| books.now)
+    }
+    fn balance(&self, _: Address) -> Result<Amount, LedgerError> {
+        unavailable()
+    }
+    fn treasury(&self) -> Result<Amount, LedgerError> {
+        unavailable()
+    }
+    fn task(&self, task: TaskId) -> Result<Option<TaskState>, LedgerError> {
+        self.books().map(|books| books.tasks.get(&task).cloned())
+    }
+    fn bond_of(&self, _: TaskId, account: Address) -> Result<BondState, LedgerError> {
+        self.books().map(|books| books.bonds.get(&account).copied().unwrap_or_default())
+    }
+    fn stake_of(&self, account: Address) -> Result<StakeState, LedgerError> {
+        self.books().map(|books| books.stakes.get(&account).copied().unwrap_or_default())
+    }
+    fn pledged(&self, _: TaskId, provider: Address) -> Result<bool, LedgerError> {
+        self.books().map(|books| books.stakes.contains_key(&provider))
+    }
+    fn claimed(&self, _: TaskId, _: Address) -> Result<Amount, LedgerError> {
+        unavailable()
+    }
+    fn settlement(&self, task: TaskId, payout: PayoutId) -> Result<SettlementStatus, LedgerError> {
+        let books = self.books()?;
+        if books.finals.iter().any(|settlement| settlement.payout == payout) {
+            return Ok(SettlementStatus::Final);
+        }
+        let pending = books.tasks.get(&task).into_iter().flat_map(|task| &task.pending);
+        let known = pending.into_iter().any(|pending| pending.settlement.payout == payout);
+        Ok(if known { SettlementStatus::Pending } else { SettlementStatus::Unknown })
+    }
+    fn transfer(&self, _: &dyn Signer, _: Address, _: Amount) -> Result<TxId, LedgerError> {
+        unavailable()
+    }
+    fn open_task(&self, _: &dyn Signer, _: &Terms) -> Result<TxId, LedgerError> {
+        unavailable()
+    }
+    fn bond(&self, _: &dyn Signer, _: TaskId, _: Amount) -> Result<TxId, LedgerError> {
+        unavailable()
+    }
+    fn unbond(&self, _: &dyn Signer, _: TaskId) -> Result<TxId, LedgerError> {
+        unavailable()
+    }
+    fn withdraw_bond(&self, _: &dyn Signer, _: TaskId) -> Result<Amount, LedgerError> {
+        unavailable()
+    }
+    fn stake(&self, _: &dyn Signer, _: Amount) -> Result<TxId, LedgerError> {
+        unavailable()
+    }
+    fn pledge(&self, _: &dyn Signer, _: TaskId) -> Result<TxId, LedgerError> {
+        unavailable()
+    }
+    fn unstake(&self, _: &dyn Signer) -> Result<TxId, LedgerError> {
+        unavailable()
+    }
+    fn withdraw_stake(&self, _: &dyn Signer) -> Result<Amount, LedgerError> {
+        unavailable()
+    }
+    fn post(&self, by: &dyn Signer, settlement: &Settlement) -> Result<Posted, LedgerError> {
+        let mut books = self.books()?;
+        let now = books.now;
+        books.posts += 1;
+        assert_eq!(by.address(), address(COORDINATOR));
+        let known = books.finals.iter().find(|known| known.payout == settlement.payout).cloned();
+        let task = books.tasks.get_mut(&settlement.task).unwrap();
+        let pending = task.pending.iter().map(|pending| pending.settlement.clone());
+        let known = known.or_else(|| pending.into_iter().find(|p| p.payout == settlement.payout));
+        match known {
+            Some(known) if known == *settlement => return Ok(Posted::Already),
+            Some(_) => return Err(Refusal::ConflictingSettlement(settlement.payout).into()),
+            None => {}
+        }
+        let final_at = now.after_ms(task.terms.challenge_ms);
+        task.pending.push(PendingSettlement { settlement: settlement.clone(), final_at });
+        Ok(Posted::New)
+    }
+    fn cancel(&self, _: &dyn Signer, _: TaskId, _: PayoutId) -> Result<TxId, LedgerError> {
+        unavailable()
+    }
+    fn finalize(&self, _: &dyn Signer, task: TaskId) -> Result<u64, LedgerError> {
+        let mut books = self.books()?;
+        let state = books.tasks.get_mut(&task).unwrap();
+        let done: Vec<Settlement> = state.pending.drain(..).map(|p| p.settlement).collect();
+        let count = done.len() as u64;
+        books.finals.extend(done);
+        Ok(count)
+    }
+    fn claim(&self, _: &dyn Signer, _: &Claim) -> Result<Amount, LedgerError> {
+        unavailable()
+    }
+    fn close(&self, _: &dyn Signer, task: TaskId) -> Result<Amount, LedgerError> {
+        let mut books = self.books()?;
+        let paid = books.finals.last().map_or(Amount::ZERO, |last| last.data_total);
+        let state = books.tasks.get_mut(&task).unwrap();
+        if state.closed {
+            return Err(Refusal::TaskClosed(task).into());
+        }
+        state.closed = true;
+        state.refunded = state.terms.data.minus(paid).unwrap();
+        Ok(state.refunded)
+    }
+    fn slash(&self, _: &dyn Signer, _: &Slash) -> Result<Amount, LedgerError> {
+        unavailable()
+    }
+}
