@@ -1,6 +1,7 @@
 //! `florin statement`: why an account was paid what it was paid.
 
-use florin_protocol::{Address, Amount, Statement, nats};
+use florin_participant::{Statements, statements};
+use florin_protocol::{Statement, nats};
 use serde_json::json;
 
 use crate::cli;
@@ -13,22 +14,16 @@ pub(super) fn run(arguments: &cli::Statement) -> anyhow::Result<Exit> {
     let account = wallet::account(arguments.account, arguments.wallet.as_deref())?;
     let market = Market::connect(&arguments.market)?;
     let task = market.find(&arguments.task)?;
-    let reports = market.reports(task)?;
-    let statements: Vec<Statement> =
-        reports.iter().filter_map(|report| Statement::of(report, account)).collect();
-    if statements.is_empty() {
-        let message = format!(
-            "none of the {} reports of task {} mentions {account}",
-            reports.len(),
-            task.short()
-        );
+    let all = statements(&market, task, account, None)?;
+    if all.lines.is_empty() {
+        let message = format!("no report of task {} mentions {account} so far", task.short());
         return Err(Failure::no("NOT_FOUND", message).into());
     }
     if arguments.json.json {
-        let rows: Vec<_> = statements.iter().map(as_json).collect();
+        let rows: Vec<_> = all.lines.iter().map(as_json).collect();
         show::json(&rows)?;
     } else {
-        print(account, &statements)?;
+        print(&all)?;
     }
     Ok(Exit::Done)
 }
@@ -47,10 +42,10 @@ fn as_json(statement: &Statement) -> serde_json::Value {
     })
 }
 
-fn print(account: Address, statements: &[Statement]) -> anyhow::Result<()> {
+fn print(all: &Statements) -> anyhow::Result<()> {
     let mut table =
         Table::new(&[">round", ">score", ">± error", ">weight", ">paid, FLN", ">debited, FLN"]);
-    for statement in statements {
+    for statement in &all.lines {
         let score = |nano: Option<i128>| nano.map_or("–".to_owned(), nats);
         table.row([
             statement.round.into(),
@@ -61,18 +56,17 @@ fn print(account: Address, statements: &[Statement]) -> anyhow::Result<()> {
             show::fln(statement.debit).into(),
         ]);
     }
-    anstream::println!("{account}\n");
+    anstream::println!("{}\n", all.account);
     table.print();
     println!();
-    for statement in statements {
+    for statement in &all.lines {
         anstream::println!("Round {}. {}", statement.round, statement.why);
     }
-    let paid = |part: fn(&Statement) -> Amount| Amount::total(statements.iter().map(part));
     anstream::println!(
         "\nTogether {} FLN for data, {} FLN for infrastructure, {} FLN debited.",
-        show::fln(paid(|s| s.payout)?),
-        show::fln(paid(|s| s.infrastructure)?),
-        show::fln(paid(|s| s.debit)?)
+        show::fln(all.payout),
+        show::fln(all.infrastructure),
+        show::fln(all.debit)
     );
     Ok(())
 }
