@@ -497,3 +497,7 @@ fn settlement_of(report: &Report) -> Settlement {
         debits,
     }
 }
+
+#[cfg(test)]
+#[path = "audit_tests.rs"]
+mod tests;

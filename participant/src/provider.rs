@@ -469,3 +469,7 @@ pub fn return_stake(ledger: &dyn Ledger, by: &dyn Signer) -> Result<StakeState, 
     }
     ledger.stake_of(by.address())
 }
+
+#[cfg(test)]
+#[path = "provider_tests.rs"]
+mod tests;

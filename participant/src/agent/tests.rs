@@ -1,1 +1,426 @@
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
+use florin_learning::engine::{BackendError, EvalError, TrainError};
+use florin_learning::{
+    Dataset, EngineKind, Evaluator, ModelSpec, Step as TrainStep, Trained, Trainer, Training,
+    engine,
+};
+use florin_protocol::{Canonical, Reason};
+
+use super::*;
+use crate::behaviour::{BehaviourKind, Honest};
+use crate::client::ClientConfig;
+use crate::testing::{Lie, Market, fln, rows, wallet};
+
+/// The reference engine, which counts the trainings that it finished.
+struct Counting {
+    inner: Box<dyn Engine>,
+    trained: u32,
+    fails: bool,
+}
+
+impl Counting {
+    fn new() -> Self {
+        Self { inner: engine(EngineKind::Reference, 1).unwrap(), trained: 0, fails: false }
+    }
+}
+
+impl Trainer for Counting {
+    fn train(
+        &mut self,
+        model: &ModelSpec,
+        start: &[f32],
+        data: &Dataset,
+        how: &Training,
+        seed: u64,
+        progress: &mut dyn FnMut(TrainStep) -> ControlFlow<()>,
+    ) -> Result<Trained, TrainError> {
+        if self.fails {
+            return Err(TrainError::Diverged { step: 1 });
+        }
+        let trained = self.inner.train(model, start, data, how, seed, progress)?;
+        self.trained += 1;
+        Ok(trained)
+    }
+}
+
+impl Evaluator for Counting {
+    fn row_losses(
+        &mut self,
+        _: &ModelSpec,
+        _: &[f64],
+        _: &Dataset,
+    ) -> Result<Vec<f64>, EvalError> {
+        Err(never())
+    }
+    fn row_slopes(
+        &mut self,
+        _: &ModelSpec,
+        _: &[f64],
+        _: &[&[f32]],
+        _: &Dataset,
+    ) -> Result<Vec<Vec<f64>>, EvalError> {
+        Err(never())
+    }
+    fn correct(&mut self, _: &ModelSpec, _: &[f64], _: &Dataset) -> Result<usize, EvalError> {
+        Err(never())
+    }
+    fn gradient(
+        &mut self,
+        _: &ModelSpec,
+        _: &[f64],
+        _: &Dataset,
+    ) -> Result<(f64, Vec<f64>), EvalError> {
+        Err(never())
+    }
+}
+
+fn never() -> EvalError {
+    BackendError { engine: "counting", why: "an agent evaluates nothing".to_owned() }.into()
+}
+
+impl Engine for Counting {
+    fn name(&self) -> &'static str {
+        "counting"
+    }
+}
+
+/// One participant of a market: wallet 4 with 40 rows.
+struct Person {
+    wallet: Wallet,
+    data: Dataset,
+    engine: Counting,
+    behaviour: Box<dyn Behaviour>,
+    config: ParticipantConfig,
+    events: Vec<Event>,
+}
+
+impl Person {
+    fn new(market: &Market, number: u8, kind: BehaviourKind) -> Self {
+        Self {
+            wallet: wallet(number),
+            data: rows(40, number.into()),
+            engine: Counting::new(),
+            behaviour: kind.behaviour(),
+            config: ParticipantConfig {
+                folder: market.folder.path().join(number.to_string()),
+                task: market.task,
+                seed: 7,
+                bond_max: None,
+                poll_ms: 2_000,
+                patience: Patience { first_ms: 1, longest_ms: 1, total_ms: 3 },
+            },
+            events: Vec::new(),
+        }
+    }
+
+    /// Runs until the end, or until it was told `stop_after` events.
+    fn run(
+        &mut self,
+        market: &Market,
+        stop_after: Option<usize>,
+    ) -> Result<Participation, AgentError> {
+        let client = Client::connect(&ClientConfig { url: market.url.clone(), pin: None })?;
+        let shutdown = Shutdown::new();
+        let mut told = 0;
+        let events = &mut self.events;
+        let mut tell = |event: &Event| {
+            assert!(!event.to_string().is_empty());
+            events.push(event.clone());
+            told += 1;
+            if Some(told) == stop_after {
+                shutdown.request();
+            }
+        };
+        let parts = Participant {
+            wallet: &self.wallet,
+            client: &client,
+            ledger: market.ledger.as_ref(),
+            engine: &mut self.engine,
+            data: &self.data,
+            behaviour: self.behaviour.as_mut(),
+        };
+        participate(&self.config, parts, &shutdown, &mut tell)
+    }
+
+    fn lost(&self) -> Vec<&'static str> {
+        let code = |event: &Event| match event {
+            Event::RoundLost { code, .. } => Some(*code),
+            _ => None,
+        };
+        self.events.iter().filter_map(code).collect()
+    }
+}
+
+#[test]
+fn honest_work_is_paid_and_the_bond_comes_back() {
+    let market = Market::begin(1, false);
+    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+    let done = person.run(&market, None).unwrap();
+    assert!(done.finished);
+    assert_eq!((done.statements.len(), done.alarms), (3, 0));
+    assert!(done.claimed > Amount::ZERO, "{:#?}", done.statements);
+    assert_eq!(done.bond, Bond::Returned(fln("2")), "40 rows at 0.05");
+    let balance = market.ledger.balance(person.wallet.address()).unwrap();
+    assert_eq!(balance, fln("1000").plus(done.claimed).unwrap());
+    let earned = Amount::total(done.statements.iter().map(|s| s.payout)).unwrap();
+    assert_eq!(done.claimed, earned);
+    assert_eq!(person.engine.trained, 3);
+    // Again: nothing happens.
+    let again = person.run(&market, None).unwrap();
+    assert_eq!((again.claimed, again.bond), (Amount::ZERO, Bond::None));
+    assert_eq!(again.statements, done.statements);
+    assert_eq!(market.ledger.balance(person.wallet.address()).unwrap(), balance);
+}
+
+#[test]
+fn a_stop_after_any_step_changes_nothing() {
+    let market = Market::begin(1, false);
+    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+    let whole = person.run(&market, None).unwrap();
+    let steps = person.events.len();
+    assert!(steps > 15, "{steps}");
+    for stop in 1..steps {
+        let market = Market::begin(1, false);
+        let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+        let first = person.run(&market, Some(stop)).unwrap();
+        let done = if first.finished { first.clone() } else { person.run(&market, None).unwrap() };
+        assert!(done.finished, "stopped after {stop}");
+        assert_eq!(done.statements, whole.statements, "stopped after {stop}");
+        let drawn = first.claimed.max(done.claimed);
+        assert_eq!(drawn, whole.claimed, "stopped after {stop}");
+        let balance = market.ledger.balance(person.wallet.address()).unwrap();
+        assert_eq!(balance, fln("1000").plus(whole.claimed).unwrap(), "stopped after {stop}");
+        assert_eq!(person.engine.trained, 3, "stopped after {stop}: nothing is trained twice");
+        let bonds = person.events.iter().filter(|e| matches!(e, Event::Bonded { .. })).count();
+        assert_eq!(bonds, 1, "stopped after {stop}: bonded once");
+        assert!(person.lost().is_empty(), "stopped after {stop}: {:?}", person.lost());
+    }
+}
+
+#[test]
+fn two_runs_with_one_seed_submit_the_same_bytes() {
+    let digest = |seed| {
+        let market = Market::begin(1, false);
+        let mut person = Person::new(&market, 4, BehaviourKind::Noise);
+        person.config.seed = seed;
+        person.run(&market, None).unwrap();
+        let client = market.client();
+        let reports = (1..=3).map(|r| client.report(market.task, Round(r)).unwrap().body);
+        reports.map(|report| report.entries[0].update).collect::<Vec<_>>()
+    };
+    assert_eq!(digest(1), digest(1));
+    assert_ne!(digest(1), digest(2));
+}
+
+#[test]
+fn experiments_say_so_and_earn_nothing() {
+    for kind in [BehaviourKind::Idle, BehaviourKind::Noise, BehaviourKind::Flipped] {
+        let market = Market::begin(1, false);
+        let mut person = Person::new(&market, 4, kind);
+        let done = person.run(&market, None).unwrap();
+        let experiment = Event::Experiment { behaviour: kind.as_str() };
+        assert_eq!(person.events[0], experiment);
+        assert!(experiment.to_string().starts_with("EXPERIMENT"));
+        let reports: Vec<Report> = (1..=3)
+            .map(|r| market.client().report(market.task, Round(r)).unwrap().body)
+            .collect();
+        match kind {
+            BehaviourKind::Idle => {
+                assert!(reports.iter().all(|r| r.lines[0].reason == Reason::Idle));
+                assert_eq!(person.engine.trained, 0);
+            }
+            BehaviourKind::Flipped => {
+                let debited = |r: &Report| r.lines.iter().any(|line| !line.debit.is_zero());
+                let scores: Vec<_> = reports.iter().map(|r| &r.valuation).collect();
+                assert!(reports.iter().any(debited), "{scores:?}");
+            }
+            _ => {}
+        }
+        if kind != BehaviourKind::Noise {
+            assert_eq!(done.claimed, Amount::ZERO, "{kind}");
+        }
+        let debited = Amount::total(done.statements.iter().map(|s| s.debit)).unwrap();
+        let left = fln("2").minus(debited).unwrap();
+        let expected = if left.is_zero() { Bond::None } else { Bond::Returned(left) };
+        assert_eq!(done.bond, expected, "{kind}");
+    }
+}
+
+#[test]
+fn a_forged_receipt_is_no_receipt() {
+    for (lie, code) in [(Lie::ForgedReceipt, "BAD_SIGNATURE"), (Lie::OtherReceipt, "WRONG_CONTENT")]
+    {
+        let market = Market::begin(1, false);
+        market.lie(lie);
+        let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+        let error = person.run(&market, None).unwrap_err();
+        assert_eq!(error.code(), code, "{error}");
+        market.be_honest();
+        let done = person.run(&market, None).unwrap();
+        assert!(done.finished);
+    }
+}
+
+#[test]
+fn a_report_without_a_receipted_update_is_an_alarm() {
+    let market = Market::begin(1, false);
+    market.lie(Lie::LostUpdate);
+    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+    let done = person.run(&market, None).unwrap();
+    let ignored = person.events.iter().filter(|e| matches!(e, Event::ReceiptIgnored { .. }));
+    assert_eq!(ignored.count(), 3);
+    assert!(done.alarms >= 3);
+    let receipt = person.config.folder.join(market.task.to_string()).join("1/receipt.json");
+    assert!(receipt.exists(), "the evidence is kept");
+}
+
+#[test]
+fn a_report_whose_money_does_not_follow_is_an_alarm() {
+    let market = Market::begin(1, false);
+    market.lie(Lie::WrongPayout);
+    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+    let done = person.run(&market, None).unwrap();
+    assert_eq!(done.alarms, 3);
+    let first = person.events.iter().find_map(|event| match event {
+        Event::ReportWrong { first, .. } => Some(first.line.clone()),
+        _ => None,
+    });
+    assert_eq!(first.as_deref(), Some("lines[0].payout"));
+}
+
+#[test]
+fn an_offer_that_does_not_continue_the_task_is_not_answered() {
+    let market = Market::begin(1, false);
+    market.lie(Lie::WrongBase);
+    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+    let error = person.run(&market, None).unwrap_err();
+    assert_eq!(error.code(), "OFFER_NOT_TRUSTED", "{error}");
+    assert_eq!(person.engine.trained, 1, "only the first round was trained for");
+    assert_eq!(market.heard("POST", "/commits"), 1);
+}
+
+#[test]
+fn a_coordinator_that_is_away_is_waited_for_and_then_given_up() {
+    let market = Market::begin(1, false);
+    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+    let client = market.client();
+    market.lie(Lie::Away);
+    let parts = Participant {
+        wallet: &person.wallet,
+        client: &client,
+        ledger: market.ledger.as_ref(),
+        engine: &mut person.engine,
+        data: &person.data,
+        behaviour: &mut Honest,
+    };
+    let mut retries = 0;
+    let mut tell = |event: &Event| retries += u32::from(matches!(event, Event::Retrying { .. }));
+    let error = participate(&person.config, parts, &Shutdown::new(), &mut tell).unwrap_err();
+    assert_eq!((error.code(), retries), ("COORDINATOR_UNAVAILABLE", 3));
+}
+
+#[test]
+fn another_update_for_a_signed_round_is_not_signed() {
+    let market = Market::begin(1, false);
+    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+    // Trained and told; not yet committed.
+    let at = |person: &Person| {
+        person.events.iter().position(|e| matches!(e, Event::Committed { .. })).map(|at| at + 1)
+    };
+    let mut probe = Person::new(&market, 4, BehaviourKind::Honest);
+    probe.config.folder = market.folder.path().join("probe");
+    let other = Market::begin(1, false);
+    probe.config.task = other.task;
+    probe.run(&other, None).unwrap();
+    person.run(&market, at(&probe)).unwrap();
+    // The bytes on disk are swapped for another update: the guard remembers the first.
+    let path = person.config.folder.join(market.task.to_string()).join("1/update.safetensors");
+    let zeros = vec![0.0; 15];
+    std::fs::write(&path, florin_work::encode(&market.spec, &zeros)).unwrap();
+    let client = market.client();
+    let view = client.task(market.task).unwrap();
+    assert_eq!(view.phase, florin_protocol::Phase::Revealing);
+    let mut guard = Guard::open(&person.config.folder.join("guard"), wallet(4).node_signer()).unwrap();
+    let scope = view.offer.unwrap().body.scope;
+    let signed = guard.update_of(scope.market, scope.task, scope.round).unwrap();
+    let forged = florin_protocol::UpdateHeader {
+        update: florin_protocol::blob_digest(&std::fs::read(&path).unwrap()),
+        ..signed.header.body.clone()
+    };
+    assert_eq!(guard.sign_update(forged).unwrap_err().code(), "DOUBLE_SIGN");
+    assert_eq!(guard.sign_update(signed.header.body.clone()).unwrap(), signed);
+    assert_eq!(signed.commit.body.commitment, signed.header.body.commitment());
+    assert_eq!(signed.header.body.scope.digest_of(), scope.digest_of());
+}
+
+trait DigestOf {
+    fn digest_of(&self) -> BTreeMap<&'static str, String>;
+}
+
+impl DigestOf for florin_protocol::Scope {
+    fn digest_of(&self) -> BTreeMap<&'static str, String> {
+        [("task", self.task.to_string()), ("round", self.round.to_string())].into()
+    }
+}
+
+#[test]
+fn a_diverged_training_costs_one_round_and_no_bond() {
+    let market = Market::begin(1, false);
+    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+    person.engine.fails = true;
+    // Registered, bonded, enrolled, asked, and the loss of the round.
+    person.run(&market, Some(5)).unwrap();
+    assert_eq!(person.lost(), ["TRAINING_FAILED"]);
+    assert_eq!(market.heard("POST", "/commits"), 0);
+    person.engine.fails = false;
+    assert!(person.run(&market, None).unwrap().finished);
+}
+
+#[test]
+fn what_does_not_fit_is_refused_before_anything_is_bonded() {
+    let market = Market::begin(1, false);
+    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+    person.data = Dataset::new(vec![0.0; 10], vec![0, 1], 5, 3).unwrap();
+    assert_eq!(person.run(&market, None).unwrap_err().code(), "DATA_DOES_NOT_FIT");
+    person.data = Dataset::new(Vec::new(), Vec::new(), 4, 3).unwrap();
+    assert_eq!(person.run(&market, None).unwrap_err().code(), "DATA_DOES_NOT_FIT");
+    person.data = rows(10, 1);
+    person.config.bond_max = Some(fln("0.5"));
+    assert_eq!(person.run(&market, None).unwrap_err().code(), "BOND_LIMIT_TOO_LOW");
+    let bond = market.ledger.bond_of(market.task, person.wallet.address()).unwrap();
+    assert!(bond.amount.is_zero());
+    let second = Guard::open(&person.config.folder.join("guard"), wallet(4).node_signer()).unwrap();
+    assert_eq!(person.run(&market, None).unwrap_err().code(), "DATA_FOLDER_IN_USE");
+    drop(second);
+}
+
+#[test]
+fn a_limited_bond_counts_fewer_rows() {
+    let market = Market::begin(1, false);
+    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+    person.config.bond_max = Some(fln("1"));
+    person.run(&market, None).unwrap();
+    let report = market.client().report(market.task, Round(1)).unwrap().body;
+    assert_eq!((report.entries[0].rows_declared, report.entries[0].rows_counted), (40, 20));
+    let covered = person.events.iter().any(|e| matches!(e, Event::BondStands { covered: 20, .. }));
+    assert!(covered);
+    assert_ne!(report.digest(), report.previous);
+}
+
+#[test]
+fn the_bond_covers_all_rows_and_at_least_the_minimum() {
+    let spec = crate::testing::spec();
+    for (rows, limit, bond) in [
+        (1, None, "1"),
+        (20, None, "1"),
+        (21, None, "1.05"),
+        (100, None, "5"),
+        (100, Some("2"), "2"),
+        (1, Some("2"), "1"),
+    ] {
+        let limit = limit.map(fln);
+        assert_eq!(waiting::bond_for(&spec, rows, limit), fln(bond), "{rows} rows");
+    }
+}

@@ -1,7 +1,7 @@
 //! Before the work: is the task sound, is it funded, do the rows fit; then register, bond, enrol,
 //! and wait for an offer that can be trusted.
 
-use florin_ledger::{Ledger, Terms};
+use florin_ledger::Terms;
 use florin_protocol::{
     Amount, Canonical, Digest, Enrol, Offer, Registration, Report, Role, SignError, Signer,
     TaskSpec, TaskView,

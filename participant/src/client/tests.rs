@@ -1,1 +1,124 @@
+use std::io::{Read, Write};
+use std::net::TcpListener;
 
+use florin_protocol::{Digest, Enrol, NodeSigner, Signer, TaskId, Tick};
+
+use super::*;
+use crate::testing::{Lie, Market, wallet};
+
+/// Answers every request with these bytes.
+fn parrot(answer: &'static [u8]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let _ = stream.read(&mut [0; 4_096]);
+            let _ = stream.write_all(answer);
+        }
+    });
+    url
+}
+
+fn connect(url: &str) -> Result<Client, ClientError> {
+    Client::connect(&ClientConfig { url: url.to_owned(), pin: None })
+}
+
+#[test]
+fn what_is_no_coordinator_is_told_from_one_that_is_away() {
+    for url in ["", "localhost:80", "ftp://x", "http://", "http://x/?y", "http://a b"] {
+        let error = connect(url).unwrap_err();
+        assert_eq!(error.code(), "BAD_URL", "{url:?}: {error}");
+    }
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let table: [(&str, &[u8], &str); 7] = [
+        ("closed", b"", "COORDINATOR_UNAVAILABLE"),
+        ("cut", b"HTTP/1.1 200 OK\r\ncontent-length: 900\r\n\r\n{\"a\":", "COORDINATOR_UNAVAILABLE"),
+        ("busy", b"HTTP/1.1 503 X\r\ncontent-length: 0\r\n\r\n", "COORDINATOR_UNAVAILABLE"),
+        ("other", b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello", "ANSWER_NOT_UNDERSTOOD"),
+        ("moved", b"HTTP/1.1 301 X\r\nlocation: http://localhost:1/\r\n\r\n", "ANSWER_NOT_UNDERSTOOD"),
+        ("odd", b"HTTP/1.1 418 X\r\ncontent-length: 0\r\n\r\n", "ANSWER_NOT_UNDERSTOOD"),
+        (
+            "no",
+            b"HTTP/1.1 404 X\r\ncontent-length: 40\r\n\r\n{\"code\":\"NOT_FOUND\",\"message\":\"nothing\"} ",
+            "NOT_FOUND",
+        ),
+    ];
+    let error = connect(&format!("http://{port}")).unwrap_err();
+    assert_eq!(error.code(), "COORDINATOR_UNAVAILABLE", "{error}");
+    for (name, answer, code) in table {
+        let error = connect(&parrot(answer)).unwrap_err();
+        assert_eq!(error.code(), code, "{name}: {error}");
+    }
+}
+
+#[test]
+fn an_endless_answer_is_not_read() {
+    let market = Market::begin(1, false);
+    let client = market.client();
+    let error = client.blob(market.spec.base_model, 10).unwrap_err();
+    assert_eq!(error.code(), "ANSWER_NOT_UNDERSTOOD", "{error}");
+    let length = florin_work::model_bytes(&market.spec);
+    assert!(client.blob(market.spec.base_model, length).is_ok());
+}
+
+#[test]
+fn another_coordinator_than_at_first_contact_is_refused() {
+    let market = Market::begin(1, false);
+    let pin = market.folder.path().join("coordinator.json");
+    let config = ClientConfig { url: market.url.clone(), pin: Some(pin.clone()) };
+    Client::connect(&config).unwrap();
+    Client::connect(&config).unwrap();
+    let text = std::fs::read_to_string(&pin).unwrap();
+    let key = NodeSigner::from_seed(&[1; 32]).key().to_string();
+    let ours = Client::connect(&config).unwrap().coordinator().node_key.to_string();
+    std::fs::write(&pin, text.replace(&ours, &key)).unwrap();
+    let error = Client::connect(&config).unwrap_err();
+    assert_eq!(error.code(), "COORDINATOR_CHANGED", "{error}");
+    std::fs::write(&pin, "{").unwrap();
+    let error = Client::connect(&config).unwrap_err();
+    assert_eq!(error.code(), "ANSWER_NOT_UNDERSTOOD", "{error}");
+}
+
+#[test]
+fn a_flipped_byte_in_a_blob_is_seen() {
+    let market = Market::begin(1, false);
+    market.lie(Lie::WrongBytes);
+    let error = market.client().blob(market.spec.base_model, 10_000).unwrap_err();
+    assert_eq!(error.code(), "WRONG_DIGEST", "{error}");
+}
+
+#[test]
+fn rejections_keep_their_code() {
+    let market = Market::begin(1, false);
+    let client = market.client();
+    let error = client.blob(market.spec.holdout.digest, 10_000).unwrap_err();
+    assert_eq!((error.code(), error.rejection().is_some()), ("NOT_YET_PUBLIC", true));
+    assert_eq!(client.task(TaskId([1; 32])).unwrap_err().code(), "UNKNOWN_TASK");
+    assert_eq!(client.blob(Digest([1; 32]), 10).unwrap_err().code(), "NOT_FOUND");
+    assert_eq!(client.registration(wallet(5).address(), Role::Participant).unwrap(), None);
+    market.lie(Lie::Away);
+    let error = client.tasks().unwrap_err();
+    assert_eq!(error.code(), "COORDINATOR_UNAVAILABLE");
+    assert!(error.to_string().contains("STORAGE_FULL"), "{error}");
+}
+
+#[test]
+fn a_registration_is_found_again_by_its_role() {
+    let market = Market::begin(1, false);
+    let client = market.client();
+    let (wallet, node) = (wallet(4), wallet(4).node_signer());
+    let sign = |role| Registration::sign(market.spec.market, &wallet, &node, role, Tick(99));
+    client.register(&sign(Role::Provider).unwrap()).unwrap();
+    let found = client.registration(wallet.address(), Role::Provider).unwrap().unwrap();
+    assert_eq!(found.node_key, node.key());
+    assert_eq!(client.registration(wallet.address(), Role::Participant).unwrap(), None);
+    let enrol = Enrol {
+        market: market.spec.market,
+        task: market.task,
+        sender: wallet.address(),
+        expires: Tick(99),
+    };
+    client.enrol(&node.sign(enrol)).unwrap();
+    assert_eq!(client.task(market.task).unwrap().enrolled, 1);
+}

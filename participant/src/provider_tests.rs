@@ -1,0 +1,145 @@
+use florin_learning::{EngineKind, engine};
+
+use super::*;
+use crate::agent::{Participant, ParticipantConfig, Participation, participate};
+use crate::behaviour::Honest;
+use crate::testing::{Market, fln, rows, wallet};
+
+const QUICK: Patience = Patience { first_ms: 1, longest_ms: 1, total_ms: 3 };
+
+/// Runs a participant through the task in a thread of its own.
+fn participant(market: &Market) -> std::thread::JoinHandle<Participation> {
+    let client = market.client();
+    let ledger = std::sync::Arc::clone(&market.ledger);
+    let config = ParticipantConfig {
+        folder: market.folder.path().join("participant"),
+        task: market.task,
+        seed: 7,
+        bond_max: None,
+        poll_ms: 1_000,
+        patience: QUICK,
+    };
+    std::thread::spawn(move || {
+        let mut engine = engine(EngineKind::Reference, 1).unwrap();
+        let (wallet, data, mut honest) = (wallet(4), rows(40, 4), Honest);
+        let parts = Participant {
+            wallet: &wallet,
+            client: &client,
+            ledger: ledger.as_ref(),
+            engine: engine.as_mut(),
+            data: &data,
+            behaviour: &mut honest,
+        };
+        participate(&config, parts, &Shutdown::new(), &mut |_| ()).unwrap()
+    })
+}
+
+fn config(market: &Market) -> ProviderConfig {
+    ProviderConfig {
+        folder: market.folder.path().join("provider"),
+        tasks: Some(vec![market.task]),
+        stake_max: None,
+        until_done: true,
+        poll_ms: 200,
+        patience: QUICK,
+    }
+}
+
+fn run(
+    market: &Market,
+    config: &ProviderConfig,
+    stop_after: Option<usize>,
+    events: &mut Vec<Event>,
+) -> Result<Provided, ProviderError> {
+    let client = market.client();
+    let shutdown = Shutdown::new();
+    let mut told = 0;
+    let mut tell = |event: &Event| {
+        assert!(!event.to_string().is_empty());
+        events.push(event.clone());
+        told += 1;
+        if Some(told) == stop_after {
+            shutdown.request();
+        }
+    };
+    let mut engine = engine(EngineKind::Reference, 1).unwrap();
+    let wallet = wallet(5);
+    let parts = Provider {
+        wallet: &wallet,
+        client: &client,
+        ledger: market.ledger.as_ref(),
+        engine: engine.as_mut(),
+    };
+    provide(config, parts, &shutdown, &mut tell)
+}
+
+#[test]
+fn verified_work_is_paid_by_the_unit() {
+    let market = Market::begin(1, true);
+    let other = participant(&market);
+    let mut events = Vec::new();
+    let done = run(&market, &config(&market), None, &mut events).unwrap();
+    let paid = other.join().unwrap();
+    assert!(paid.finished && done.finished);
+    assert_eq!(done.orders, 3);
+    assert_eq!(done.claimed, fln("0.1").mul_div_down(done.units.into(), 1).unwrap());
+    assert!(done.units > 0);
+    let me = wallet(5).address();
+    assert_eq!(market.ledger.stake_of(me).unwrap().amount, fln("5"), "the stake stays");
+    let left = fln("995").plus(done.claimed).unwrap();
+    assert_eq!(market.ledger.balance(me).unwrap(), left);
+    // Its owner may have it back.
+    let stake = return_stake(market.ledger.as_ref(), &wallet(5)).unwrap();
+    assert!(stake.amount.is_zero());
+    let again = run(&market, &config(&market), None, &mut events).unwrap();
+    assert_eq!((again.claimed, again.orders), (Amount::ZERO, 0));
+}
+
+#[test]
+fn a_provider_stopped_after_any_step_stakes_once_and_is_paid_the_same() {
+    let count = {
+        let market = Market::begin(1, true);
+        let other = participant(&market);
+        let mut events = Vec::new();
+        run(&market, &config(&market), None, &mut events).unwrap();
+        other.join().unwrap();
+        events.len()
+    };
+    for stop in 1..count {
+        let market = Market::begin(1, true);
+        let other = participant(&market);
+        let mut events = Vec::new();
+        let first = run(&market, &config(&market), Some(stop), &mut events).unwrap();
+        let second = run(&market, &config(&market), None, &mut events).unwrap();
+        other.join().unwrap();
+        assert_eq!(first.orders + second.orders, 3, "stopped after {stop}");
+        let staked = events.iter().filter(|e| matches!(e, Event::Staked { .. })).count();
+        assert_eq!(staked, 1, "stopped after {stop}");
+        let worked = events.iter().filter(|e| matches!(e, Event::Worked { .. })).count();
+        assert_eq!(worked, 3, "stopped after {stop}: no order is worked twice");
+        let claimed = first.claimed.plus(second.claimed).unwrap();
+        let units = first.units + second.units;
+        assert_eq!(claimed, fln("0.1").mul_div_down(units.into(), 1).unwrap());
+    }
+}
+
+#[test]
+fn a_task_that_takes_too_much_is_skipped() {
+    let market = Market::begin(1, true);
+    let config = ProviderConfig { stake_max: Some(fln("4")), ..config(&market) };
+    let mut events = Vec::new();
+    // Registered, and skipped; then it is asked to stop.
+    let done = run(&market, &config, Some(2), &mut events).unwrap();
+    assert!(!done.finished);
+    assert!(matches!(&events[1], Event::TaskSkipped { .. }), "{events:?}");
+    assert!(market.ledger.stake_of(wallet(5).address()).unwrap().amount.is_zero());
+}
+
+#[test]
+fn without_names_every_task_that_pays_for_work_is_served() {
+    let market = Market::begin(1, true);
+    let config = ProviderConfig { tasks: None, ..config(&market) };
+    let mut events = Vec::new();
+    run(&market, &config, Some(3), &mut events).unwrap();
+    assert_eq!(events[2], Event::Pledged { task: market.task });
+}
