@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Context;
-use florin_protocol::{Address, Amount, ChainId};
+use florin_protocol::{Address, Amount, ChainId, Tick};
 use serde::Deserialize;
 
 use crate::failure::Failure;
+use crate::task_file::parse_date;
 
 /// The chain id of a local chain whose file or flags name none: the usual one for development chains.
 pub(crate) const CHAIN: ChainId = ChainId(31_337);
@@ -19,6 +20,8 @@ const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 pub(crate) struct Beginning {
     /// The chain's id.
     pub(crate) chain: ChainId,
+    /// When it begins, if that is not the moment of its making.
+    pub(crate) created: Option<Tick>,
     /// Who begins with how much.
     pub(crate) allocations: Vec<(Address, Amount)>,
 }
@@ -27,6 +30,7 @@ pub(crate) struct Beginning {
 #[serde(deny_unknown_fields)]
 struct File {
     chain: Option<u64>,
+    created: Option<String>,
     allocate: BTreeMap<String, Amount>,
 }
 
@@ -53,7 +57,13 @@ fn from_text(text: &str) -> Result<Beginning, String> {
         let account: Address = address.parse().map_err(|error| format!("allocate: {error}"))?;
         allocations.push((account, *amount));
     }
-    Ok(Beginning { chain: file.chain.map_or(CHAIN, ChainId), allocations })
+    let created = match &file.created {
+        None => None,
+        Some(date) => Some(parse_date(date).ok_or_else(|| {
+            format!("created = {date:?}: write a date in UTC, such as \"2030-01-31\"")
+        })?),
+    };
+    Ok(Beginning { chain: file.chain.map_or(CHAIN, ChainId), created, allocations })
 }
 
 #[cfg(test)]
@@ -74,6 +84,7 @@ mod tests {
     fn what_is_no_genesis_is_refused() {
         for text in [
             "chain = 5",
+            "created = \"soon\"\n[allocate]\n",
             "[allocate]\nalice = \"1\"",
             "[allocate]\n0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAeD = \"1\"",
             &format!("[allocate]\n{ALICE} = 1"),

@@ -85,9 +85,11 @@ fn make_chain_once(arguments: &Coordinate, wallet: &Wallet) -> anyhow::Result<()
     let beginning = match &arguments.genesis {
         Some(genesis) => Some(genesis_file::read(genesis)?),
         None if arguments.allocate.is_empty() => None,
-        None => {
-            Some(Beginning { chain: genesis_file::CHAIN, allocations: arguments.allocate.clone() })
-        }
+        None => Some(Beginning {
+            chain: genesis_file::CHAIN,
+            created: None,
+            allocations: arguments.allocate.clone(),
+        }),
     };
     if file.exists() {
         if beginning.is_some() {
@@ -95,7 +97,7 @@ fn make_chain_once(arguments: &Coordinate, wallet: &Wallet) -> anyhow::Result<()
         }
         return Ok(());
     }
-    let Some(Beginning { chain, allocations }) = beginning else {
+    let Some(Beginning { chain, created, allocations }) = beginning else {
         let message = format!(
             "there is no ledger in {} yet: say who begins with how much, with --allocate ADDRESS=AMOUNT or --genesis FILE",
             arguments.data.display()
@@ -108,7 +110,7 @@ fn make_chain_once(arguments: &Coordinate, wallet: &Wallet) -> anyhow::Result<()
         operator: wallet.address(),
         operator_key: wallet.node_signer().key(),
         allocations,
-        created: now(),
+        created: created.unwrap_or_else(now),
     };
     LocalChain::create(&file, &genesis)?;
     Ok(())

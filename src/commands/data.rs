@@ -48,29 +48,29 @@ fn look(arguments: &DataShow) -> anyhow::Result<Exit> {
 }
 
 /// A part of a data set under its file name.
-pub(crate) struct Piece {
+struct Piece {
     /// File name without folder.
-    pub(crate) file: String,
+    file: String,
     /// Its rows.
-    pub(crate) data: Dataset,
+    data: Dataset,
 }
 
 /// How a data set is dealt out.
-pub(crate) struct Deal<'a> {
+struct Deal<'a> {
     /// Shares set aside: holdout, test.
-    pub(crate) aside: (f64, f64),
+    aside: (f64, f64),
     /// The shards' file names, without ending.
-    pub(crate) shards: &'a [String],
+    shards: &'a [String],
     /// How rows go to shards.
-    pub(crate) how: &'a florin_learning::Partition,
+    how: &'a florin_learning::Partition,
     /// Fewest rows of a shard.
-    pub(crate) rows_min: usize,
+    rows_min: usize,
     /// Repeats it.
-    pub(crate) seed: u64,
+    seed: u64,
 }
 
 /// Sets holdout and test rows aside and deals the rest to shards.
-pub(crate) fn pieces(data: &Dataset, deal: &Deal<'_>) -> anyhow::Result<Vec<Piece>> {
+fn pieces(data: &Dataset, deal: &Deal<'_>) -> anyhow::Result<Vec<Piece>> {
     let (holdout, test) = deal.aside;
     if holdout + test > 0.95 {
         let message = "holdout and test together must leave at least 5 % of the rows for shards";
@@ -95,7 +95,7 @@ pub(crate) fn pieces(data: &Dataset, deal: &Deal<'_>) -> anyhow::Result<Vec<Piec
 }
 
 /// Writes each piece into a folder.
-pub(crate) fn write(pieces: &[Piece], folder: &Path) -> anyhow::Result<()> {
+fn write(pieces: &[Piece], folder: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     for piece in pieces {
         save(&piece.data, &folder.join(&piece.file))?;

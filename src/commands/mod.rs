@@ -5,7 +5,7 @@ mod balance;
 mod bench;
 mod claim;
 mod coordinate;
-pub(crate) mod data;
+mod data;
 mod doctor;
 mod ledger;
 mod participate;

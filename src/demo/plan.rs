@@ -13,6 +13,8 @@ pub(crate) const ROUNDS: u32 = 10;
 pub(super) const HOLDOUT: f64 = 0.22;
 /// Share of the rows that nobody in the market sees: the accuracy before and after is measured on them.
 pub(super) const TEST: f64 = 0.18;
+/// Share of the rows that lies with participants who do not work honestly.
+pub(super) const NOT_HONEST: f64 = 0.18;
 /// How unequal the shards are (Dirichlet concentration): 0.5 gives most participants a few digits and hardly any others.
 pub(super) const ALPHA: f64 = 0.5;
 /// Fewest rows of a shard.
@@ -86,7 +88,7 @@ pub(super) fn task_file(seed: u64, rounds: u32, arbiter: Address) -> String {
         r#"# The demonstration's task, written by `florin demo`.
 name = "Handwritten digits, eight unequal shards"
 salt = {salt}
-expires = "1 d"
+expires = "2100-01-01"
 arbiter = "{arbiter}"
 
 [model]

@@ -4,13 +4,12 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use florin_learning::data::load;
-use florin_learning::{DataSource, Partition};
+use florin_learning::data::{load, save};
+use florin_learning::{DataSource, Part, Partition, partition, split};
 use florin_participant::{Secret, Strength, Wallet};
 use florin_protocol::{Address, Amount, Signer, blob_digest};
 
 use super::plan::{self, Behaviour};
-use crate::commands::data::{self, Deal};
 use crate::failure::Failure;
 
 /// The file that holds everybody's passphrase.
@@ -79,23 +78,31 @@ impl Stage {
     }
 }
 
-/// Deals the digits out and returns each shard's rows. The participants' order is not the shards' order of size.
+/// Deals the digits out and returns each participant's rows. Honest and other participants are dealt to separately, so
+/// that no digit lies only with somebody who does not teach it.
 fn shards(folder: &Path, seed: u64) -> anyhow::Result<Vec<u64>> {
     let digits = load(&DataSource::Digits)?;
-    let names: Vec<String> =
-        plan::PARTICIPANTS.iter().map(|(name, _)| (*name).to_owned()).collect();
-    let pieces = data::pieces(
-        &digits,
-        &Deal {
-            aside: (plan::HOLDOUT, plan::TEST),
-            shards: &names,
-            how: &Partition::Dirichlet { alpha: plan::ALPHA },
-            rows_min: plan::ROWS_MIN,
-            seed,
-        },
-    )?;
-    data::write(&pieces, folder)?;
-    Ok(pieces.iter().take(names.len()).map(|piece| piece.data.rows() as u64).collect())
+    let aside = [plan::HOLDOUT, plan::TEST, plan::NOT_HONEST].map(Part::Fraction);
+    let parts: Vec<Part> = aside.into_iter().chain([Part::Rest]).collect();
+    let cut = split(digits.rows(), seed, &parts)?;
+    for (file, rows) in [("holdout.florin", &cut[0]), ("test.florin", &cut[1])] {
+        save(&digits.subset(rows)?, &folder.join(file))?;
+    }
+    let how = Partition::Dirichlet { alpha: plan::ALPHA };
+    let mut dealt = vec![0; plan::PARTICIPANTS.len()];
+    for (rows, honest) in [(&cut[2], false), (&cut[3], true)] {
+        let data = digits.subset(rows)?;
+        let theirs: Vec<usize> = (0..plan::PARTICIPANTS.len())
+            .filter(|at| (plan::PARTICIPANTS[*at].1 == Behaviour::Honest) == honest)
+            .collect();
+        let shards = partition(&data, theirs.len(), &how, plan::ROWS_MIN, seed)?;
+        for (at, shard) in theirs.into_iter().zip(shards) {
+            let file = folder.join(format!("{}.florin", plan::PARTICIPANTS[at].0));
+            save(&data.subset(&shard)?, &file)?;
+            dealt[at] = shard.len() as u64;
+        }
+    }
+    Ok(dealt)
 }
 
 /// Makes somebody's wallet. Its key follows from the seed, so that a demonstration repeats exactly: entries are ordered
@@ -109,7 +116,8 @@ fn wallet(folder: &Path, seed: u64, name: &str) -> anyhow::Result<Address> {
 }
 
 fn genesis(purses: &[(Address, Amount)]) -> String {
-    let mut text = String::from("chain = 31337\n\n[allocate]\n");
+    // A fixed beginning: the chain's name, and with it the task's, repeats with the seed.
+    let mut text = String::from("chain = 31337\ncreated = \"2026-01-01\"\n\n[allocate]\n");
     for (account, amount) in purses {
         let _ = writeln!(text, "{account} = \"{amount}\"");
     }

@@ -73,7 +73,8 @@ pub(crate) fn parse_moment(text: &str, now: Tick) -> Result<Tick, String> {
     })
 }
 
-fn parse_date(text: &str) -> Option<Tick> {
+/// A date in UTC, with or without a time of day; `None` if it is none.
+pub(crate) fn parse_date(text: &str) -> Option<Tick> {
     let text = text.strip_suffix('Z').unwrap_or(text);
     let (date, time) = text.split_once(['T', ' ']).unwrap_or((text, "00:00"));
     let mut parts = date.split('-').map(|part| part.parse::<u64>().ok());

@@ -18,7 +18,7 @@ use florin_protocol::{
     SPEC_VERSION, SpecError, TaskSpec, Tick, Training, blob_digest,
 };
 
-pub(crate) use duration::{civil, words};
+pub(crate) use duration::{civil, parse_date, words};
 
 use crate::failure::Failure;
 use file::{AggregationSection, ModelKind, ModelSection, Rule, TaskFile, Units};
