@@ -1,1 +1,175 @@
-//! To come.
+//! Real sockets on loopback: slow, idle and too many clients, and an orderly end.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use florin_coordinator::host::ManualClock;
+use florin_coordinator::{Config, Parts, RunError, run};
+use florin_protocol::*;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::shop::work_valuer;
+use crate::support::*;
+
+struct Server {
+    address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    ended: JoinHandle<Result<(), RunError>>,
+}
+
+async fn serve(folder: &Path, change: impl FnOnce(&mut Config)) -> Server {
+    let ledger = Arc::new(FakeLedger::default());
+    ledger.open(&spec());
+    let parts = Parts {
+        ledger,
+        wallet: Arc::new(Wallet::number(COORDINATOR)),
+        node: node(COORDINATOR),
+        valuer: work_valuer(),
+        clock: Arc::new(ManualClock::at(Tick(1_000))),
+        door: None,
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut config = Config::new(address, folder.to_owned());
+    config.header_ms = 300;
+    config.body_ms = 300;
+    change(&mut config);
+    let (stop, stopped) = oneshot::channel();
+    let ended = tokio::spawn(async move {
+        let shutdown = async {
+            let _ = stopped.await;
+        };
+        run(&config, listener, shutdown, parts).await
+    });
+    Server { address, stop, ended }
+}
+
+impl Server {
+    async fn stop(self) {
+        self.stop.send(()).unwrap();
+        soon(self.ended).await.unwrap().unwrap();
+    }
+
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.unwrap()
+    }
+}
+
+async fn soon<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(20), what).await.expect("it takes too long")
+}
+
+/// Reads until the other side closes.
+async fn rest(stream: &mut TcpStream) -> String {
+    let mut answer = Vec::new();
+    // A reset is an end as well.
+    let _ = soon(stream.read_to_end(&mut answer)).await;
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+async fn ask_health(stream: &mut TcpStream) -> String {
+    stream.write_all(b"GET /v1/health HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    let mut answer = vec![0; 1_024];
+    let n = soon(stream.read(&mut answer)).await.unwrap();
+    String::from_utf8_lossy(&answer[..n]).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_says_nothing_or_half_a_head_is_cut_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = serve(dir.path(), |_| {}).await;
+    let began = Instant::now();
+    let mut silent = server.connect().await;
+    let mut half = server.connect().await;
+    half.write_all(b"GET /v1/health HTTP/1.1\r\nho").await.unwrap();
+    let mut idle = server.connect().await;
+    assert!(ask_health(&mut idle).await.contains("200 OK"));
+    rest(&mut silent).await;
+    rest(&mut half).await;
+    rest(&mut idle).await;
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dribbled_body_is_answered_and_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = serve(dir.path(), |_| {}).await;
+    let mut slow = server.connect().await;
+    let head = "POST /v1/tasks HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n{";
+    slow.write_all(head.as_bytes()).await.unwrap();
+    let answer = rest(&mut slow).await;
+    assert!(answer.contains("400 Bad Request") && answer.contains("TRUNCATED"), "{answer}");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_head_beyond_its_limit_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = serve(dir.path(), |_| {}).await;
+    let mut client = server.connect().await;
+    let head = format!("GET /v1/health HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(200_000));
+    let _ = client.write_all(head.as_bytes()).await;
+    let answer = rest(&mut client).await;
+    assert!(answer.is_empty() || answer.contains("431"), "{answer}");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_address_cannot_take_every_connection_and_gets_them_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = serve(dir.path(), |config| {
+        config.connections_per_address_max = 2;
+        config.header_ms = 60_000;
+    })
+    .await;
+    let (mut first, mut second) = (server.connect().await, server.connect().await);
+    assert!(ask_health(&mut first).await.contains("200 OK"));
+    assert!(ask_health(&mut second).await.contains("200 OK"));
+    let mut third = server.connect().await;
+    assert_eq!(rest(&mut third).await, "");
+    drop(first);
+    let again = async {
+        loop {
+            let mut stream = server.connect().await;
+            let _ = stream.write_all(b"GET /v1/health HTTP/1.1\r\nhost: x\r\n\r\n").await;
+            let mut answer = [0; 64];
+            if let Ok(1..) = stream.read(&mut answer).await {
+                return;
+            }
+        }
+    };
+    soon(again).await;
+    drop(second);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_beyond_the_limit_wait_for_their_turn() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = serve(dir.path(), |config| config.connections_max = 1).await;
+    let _held = server.connect().await;
+    let mut waits = server.connect().await;
+    // The first one says nothing, and is cut off for it; then the second is served.
+    assert!(ask_health(&mut waits).await.contains("200 OK"));
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shutdown_leaves_nothing_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = serve(dir.path(), |config| config.header_ms = 60_000).await;
+    let mut client = server.connect().await;
+    assert!(ask_health(&mut client).await.contains("200 OK"));
+    let address = server.address;
+    server.stop().await;
+    assert_eq!(rest(&mut client).await, "");
+    assert!(TcpStream::connect(address).await.is_err());
+    florin_coordinator::Folder::take(dir.path()).unwrap();
+}

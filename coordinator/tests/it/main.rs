@@ -6,4 +6,5 @@ mod replay_equals_live;
 mod restart_continues;
 mod routes_answer;
 mod rules_refuse_by_name;
+mod shop;
 mod support;

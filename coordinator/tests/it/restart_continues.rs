@@ -1,1 +1,340 @@
-//! To come.
+//! A coordinator that is stopped anywhere continues where it was: same reports, same settlements, nothing twice.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use borsh::BorshDeserialize;
+use florin_coordinator::engine::{Engine, Event};
+use florin_coordinator::host::{ManualClock, Running};
+use florin_coordinator::store::{Blobs, Disk, Record};
+use florin_coordinator::{Folder, Host, Parts, Valuer, ValuerError};
+use florin_protocol::*;
+use florin_work::Outcome;
+
+use crate::support::*;
+
+/// Values a round by its order alone, after failing as often as it is told to.
+struct FromOrder {
+    faults: u32,
+}
+
+impl Valuer for FromOrder {
+    fn carry_out(
+        &mut self,
+        order: &WorkOrder,
+        _: &TaskSpec,
+        _: &Blobs,
+    ) -> Result<Outcome, ValuerError> {
+        if self.faults > 0 {
+            self.faults -= 1;
+            return Err(ValuerError::Fault("the GPU is on holiday".to_owned()));
+        }
+        let model = order.digest().0.to_vec();
+        let scores = order.entries.iter().zip(1..).map(|(entry, i)| Scored {
+            account: entry.sender,
+            score_nano: i * 10_000_000,
+            error_nano: 1_000_000,
+            excluded: false,
+        });
+        let scores: Vec<Scored> = scores.collect();
+        let total_nano = scores.iter().map(|score| score.score_nano).sum();
+        let valuation = Valuation {
+            loss_before_nano: 2_000_000_000,
+            loss_after_nano: 2_000_000_000 - total_nano,
+            total_nano,
+            gap_nano: 0,
+            scores,
+            units: 5,
+        };
+        let (metrics, digest) = (Metrics::default(), blob_digest(&model));
+        Ok(Outcome { result: WorkResult { valuation, metrics, model: digest }, model })
+    }
+}
+
+struct Coordinator {
+    host: Host,
+    running: Running,
+    id: TaskId,
+}
+
+fn parts(ledger: &Arc<FakeLedger>, faults: u32) -> Parts {
+    Parts {
+        ledger: ledger.clone(),
+        wallet: Arc::new(Wallet::number(COORDINATOR)),
+        node: node(COORDINATOR),
+        valuer: Box::new(FromOrder { faults }),
+        clock: Arc::new(ManualClock::at(Tick(1_000))),
+        door: None,
+    }
+}
+
+fn start(folder: &Path, ledger: &Arc<FakeLedger>, faults: u32) -> Coordinator {
+    let folder = Folder::take(folder).unwrap();
+    let (host, running) = Host::start(folder, parts(ledger, faults)).unwrap();
+    Coordinator { host, running, id: spec().id() }
+}
+
+fn new_ledger() -> Arc<FakeLedger> {
+    let ledger = Arc::new(FakeLedger::default());
+    ledger.open(&spec());
+    ledger
+}
+
+impl Coordinator {
+    async fn stop(self) {
+        self.host.stop().await;
+        let running = self.running;
+        drop(self.host);
+        tokio::task::spawn_blocking(move || running.join()).await.unwrap();
+    }
+
+    async fn phase(&self) -> Option<(Phase, u64)> {
+        let id = self.id;
+        let read = move |engine: &Engine, _| {
+            engine.state().tasks.get(&id).map(|task| (task.phase(), task.sequence))
+        };
+        self.host.read(read).await.unwrap()
+    }
+
+    /// Says whatever the market's people would say now.
+    async fn say(&self, phase: Option<Phase>) {
+        let id = self.id;
+        let world = self.host.read(move |engine, now| World {
+            engine: engine.clone(),
+            spec: spec(),
+            id,
+            now,
+            journal: Vec::new(),
+        });
+        let world = world.await.unwrap();
+        let mut events = Vec::new();
+        match phase {
+            None => {
+                events
+                    .extend((1..=4).map(|i| Event::Registered(registration(i, Role::Participant))));
+                let spec = spec().into();
+                events.push(Event::Published { spec, model_bytes: MODEL_BYTES });
+            }
+            Some(Phase::AwaitingBlobs) => {
+                for digest in [spec().base_model, spec().holdout.digest] {
+                    events.push(Event::BlobArrived { task: id, digest });
+                }
+            }
+            Some(Phase::Enrolling) => events.extend((1..=4).map(|i| world.enrolment(i))),
+            Some(Phase::Committing) => events.extend((1..=4).map(|i| world.committed(i))),
+            Some(Phase::Revealing) => events.extend((1..=4).map(|i| world.revealed(i))),
+            Some(_) => {}
+        }
+        for event in events {
+            // Said again after a restart, some of it is known and some of it is over.
+            let _ = self.host.write(event).await;
+        }
+    }
+
+    /// Plays the task to its end, and returns its state there without the clock.
+    async fn play(&self) -> (Vec<Digest>, Amount) {
+        let mut changes = self.host.changes();
+        let played = async {
+            loop {
+                changes.mark_unchanged();
+                let at = self.phase().await;
+                let phase = at.map(|(phase, _)| phase);
+                if phase == Some(Phase::Done) {
+                    return;
+                }
+                self.say(phase).await;
+                if self.phase().await == at {
+                    changes.changed().await.unwrap();
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), played).await.expect("the task hangs");
+        let id = self.id;
+        let end = self.host.read(move |engine, _| {
+            let task = &engine.state().tasks[&id];
+            (task.past.iter().map(|past| past.digest).collect(), task.refund.unwrap())
+        });
+        end.await.unwrap()
+    }
+}
+
+/// Where each record of a journal ends.
+fn ends(journal: &[u8]) -> Vec<usize> {
+    let mut ends = vec![48];
+    while let Some(head) = journal.get(ends[ends.len() - 1]..).filter(|rest| rest.len() >= 8) {
+        let length = u32::from_le_bytes(head[..4].try_into().unwrap());
+        ends.push(ends[ends.len() - 1] + 40 + usize::try_from(length).unwrap());
+    }
+    ends
+}
+
+/// The rounds of which a journal says that the ledger has their settlement.
+fn posted(journal: &[u8]) -> Vec<Round> {
+    let ends = ends(journal);
+    let payloads = ends.windows(2).map(|at| &journal[at[0] + 8..at[1] - 32]);
+    let records = payloads.flat_map(|bytes| Vec::<Record>::try_from_slice(bytes).unwrap());
+    let round = |record: Record| match record.event {
+        Event::SettlementPosted { round, .. } => Some(round),
+        _ => None,
+    };
+    records.filter_map(round).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_after_any_record_comes_to_the_same_reports_and_pays_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = new_ledger();
+    let whole = start(dir.path(), &ledger, 0);
+    let expected = whole.play().await;
+    whole.stop().await;
+    assert_eq!(expected.0.len(), 3);
+    let settled = ledger.books.lock().unwrap().finals.clone();
+    assert_eq!(settled.len(), 3);
+    let journal = fs::read(dir.path().join("journal")).unwrap();
+    let ends = ends(&journal);
+    assert!(ends.len() > 30, "{} records", ends.len());
+    for end in ends {
+        // The crash came before the ledger heard of anything later, or after it had heard of everything.
+        for heard in [false, true] {
+            let again = tempfile::tempdir().unwrap();
+            fs::write(again.path().join("journal"), &journal[..end]).unwrap();
+            let ledger = if heard { ledger.clone() } else { new_ledger() };
+            if !heard {
+                let posted = posted(&journal[..end]);
+                let known = settled.iter().filter(|settlement| posted.contains(&settlement.round));
+                ledger.books.lock().unwrap().finals.extend(known.cloned());
+            }
+            let host = start(again.path(), &ledger, 0);
+            let (reports, refund) = host.play().await;
+            host.stop().await;
+            assert_eq!((&reports, refund), (&expected.0, expected.1), "{end} {heard}");
+            assert_eq!(ledger.books.lock().unwrap().finals, settled, "{end} {heard}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_valuation_that_fails_at_first_is_tried_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = new_ledger();
+    let whole = start(dir.path(), &ledger, 2);
+    let (reports, _) = whole.play().await;
+    assert_eq!(reports.len(), 3);
+    assert_eq!(ledger.books.lock().unwrap().finals.len(), 3);
+    whole.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ledger_that_does_not_answer_holds_the_settlement_up_and_loses_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = new_ledger();
+    ledger.books.lock().unwrap().silent = true;
+    let host = start(dir.path(), &ledger, 0);
+    while host.phase().await.is_none_or(|(phase, _)| phase != Phase::Settling) {
+        let phase = host.phase().await.map(|(phase, _)| phase);
+        host.say(phase).await;
+    }
+    host.stop().await;
+    let host = start(dir.path(), &ledger, 0);
+    assert_eq!(host.phase().await.unwrap().0, Phase::Settling);
+    ledger.books.lock().unwrap().silent = false;
+    assert_eq!(host.play().await.0.len(), 3);
+    assert_eq!(ledger.books.lock().unwrap().posts, 3);
+    host.stop().await;
+}
+
+/// A disk with so much room.
+struct Small {
+    file: fs::File,
+    room: Arc<Mutex<usize>>,
+}
+
+impl Disk for Small {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut room = self.room.lock().unwrap();
+        let fits = bytes.len().min(*room);
+        Disk::append(&mut self.file, &bytes[..fits])?;
+        *room -= fits;
+        if fits < bytes.len() { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+    fn sync(&mut self) -> io::Result<()> {
+        Disk::sync(&mut self.file)
+    }
+    fn truncate(&mut self, length: u64) -> io::Result<()> {
+        Disk::truncate(&mut self.file, length)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_refuses_writes_answers_reads_and_ends_when_there_is_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let (ledger, room) = (new_ledger(), Arc::new(Mutex::new(4_000)));
+    let folder = Folder::take(dir.path()).unwrap();
+    let under = room.clone();
+    let (host, running) =
+        Host::start_on(folder, parts(&ledger, 0), |file| Box::new(Small { file, room: under }))
+            .unwrap();
+    let shop = Coordinator { host, running, id: spec().id() };
+    let mut refused = None;
+    for i in 1..=100 {
+        let event = Event::Registered(registration(i, Role::Participant));
+        if let Err(rejection) = shop.host.write(event).await {
+            refused = Some((i, rejection.code));
+            break;
+        }
+    }
+    let (first, code) = refused.unwrap();
+    assert_eq!(code, Code::StorageFull);
+    let known = |shop: &Coordinator| {
+        let host = shop.host.clone();
+        async move { host.read(|engine, _| engine.state().registrations.len()).await.unwrap() }
+    };
+    assert_eq!(known(&shop).await, usize::from(first) - 1);
+    let again = Event::Registered(registration(first, Role::Participant));
+    assert_eq!(shop.host.write(again.clone()).await.unwrap_err().code, Code::StorageFull);
+    *room.lock().unwrap() = 10_000_000;
+    shop.host.write(again).await.unwrap();
+    assert_eq!(known(&shop).await, usize::from(first));
+    assert_eq!(shop.play().await.0.len(), 3);
+    shop.stop().await;
+    let shop = start(dir.path(), &ledger, 0);
+    assert_eq!(shop.phase().await.unwrap().0, Phase::Done);
+    shop.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_coordinator_on_the_same_folder_does_not_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = new_ledger();
+    let first = start(dir.path(), &ledger, 0);
+    let error = Folder::take(dir.path()).unwrap_err();
+    assert!(error.to_string().contains("[DATA_FOLDER_IN_USE]"), "{error}");
+    first.stop().await;
+    start(dir.path(), &ledger, 0).stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_journal_of_another_market_or_with_a_flipped_byte_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = new_ledger();
+    let host = start(dir.path(), &ledger, 0);
+    host.say(None).await;
+    host.stop().await;
+    let path = dir.path().join("journal");
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[200] ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    let folder = Folder::take(dir.path()).unwrap();
+    let error = Host::start(folder, parts(&ledger, 0)).map(|_| ()).unwrap_err();
+    assert!(error.to_string().contains("record 1 at byte 48"), "{error}");
+    assert!(error.to_string().contains("[JOURNAL_CORRUPT]"), "{error}");
+    bytes[200] ^= 1;
+    bytes[30] ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    let folder = Folder::take(dir.path()).unwrap();
+    let error = Host::start(folder, parts(&ledger, 0)).map(|_| ()).unwrap_err();
+    assert!(error.to_string().contains("[JOURNAL_FOREIGN]"), "{error}");
+}

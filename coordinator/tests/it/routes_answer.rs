@@ -1,1 +1,431 @@
-//! To come.
+//! The routes, without sockets: a whole task on real digits, and what each route refuses.
+
+use axum::body::{Body, Bytes};
+use axum::http::StatusCode;
+use florin_coordinator::engine::Event;
+use florin_learning::EngineKind;
+use florin_protocol::*;
+use florin_work::{AuditInputs, Inputs, audit_round};
+
+use crate::shop::*;
+use crate::support::*;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_whole_task_is_run_settled_proved_and_audited() {
+    let dir = tempfile::tempdir().unwrap();
+    let shop = Shop::open(dir.path(), digits_spec());
+    shop.publish().await;
+    let info: MarketInfo = shop.get("market").await.unwrap();
+    assert_eq!((info.market, info.node_key), (market(), node(COORDINATOR).key()));
+    for i in 1..=4 {
+        shop.enrol(i).await.unwrap();
+    }
+    for _ in 1..=2 {
+        for receipt in shop.play_round().await {
+            receipt.verify(info.node_key).unwrap();
+        }
+    }
+    let view = shop.until(Phase::Done).await;
+    assert_eq!((view.reported, view.finalised, view.holdout_public), (2, 2, true));
+    check_reports(&shop, info.node_key).await;
+    let proof: ClaimProof =
+        shop.get(&format!("tasks/{}/proof/{}", shop.id, address(1))).await.unwrap();
+    assert!(merkle::verify(proof.root, address(1), proof.total, &proof.proof));
+    assert_eq!(shop.ledger.books.lock().unwrap().finals.last().unwrap().root, proof.root);
+    let tasks: Vec<TaskSummary> = shop.get("tasks").await.unwrap();
+    assert_eq!(tasks.len(), 1);
+    shop.stop().await;
+}
+
+/// Every report is signed, chained, and what an auditor recomputes from public bytes.
+async fn check_reports(shop: &Shop, key: NodeKey) {
+    let mut before: Option<Report> = None;
+    for round in 1..=2 {
+        let path = |what: &str| format!("tasks/{}/rounds/{round}/{what}", shop.id);
+        let report: Signed<Report> = shop.get(&path("report")).await.unwrap();
+        let offer: Signed<Offer> = shop.get(&path("offer")).await.unwrap();
+        let headers: Vec<Signed<UpdateHeader>> = shop.get(&path("headers")).await.unwrap();
+        let report = report.verify(key).unwrap().clone();
+        offer.verify(key).unwrap();
+        let mut updates = Vec::new();
+        for entry in &report.entries {
+            updates.push(blob(shop, entry.update).await);
+        }
+        let (base, rows) = (blob(shop, report.base_model).await, blob(shop, report.holdout).await);
+        assert_eq!(blob_digest(&blob(shop, report.model).await), report.model);
+        let headers: Vec<UpdateHeader> = headers.into_iter().map(|header| header.body).collect();
+        let inputs = AuditInputs {
+            round: Inputs {
+                spec: &shop.spec,
+                base: &base,
+                holdout: &rows,
+                entries: &report.entries,
+                updates: &updates,
+            },
+            offer: &offer.body,
+            report: &report,
+            before: before.as_ref(),
+            headers: &headers,
+        };
+        let mut engine = florin_learning::engine(EngineKind::Reference, 1).unwrap();
+        let differences = audit_round(&inputs, engine.as_mut()).unwrap();
+        assert!(differences.is_empty(), "{differences:?}");
+        assert!(!report.data_total.is_zero());
+        before = Some(report);
+    }
+}
+
+async fn blob(shop: &Shop, digest: Digest) -> Vec<u8> {
+    let (status, bytes) = shop.send("GET", &format!("blobs/{digest}"), Body::empty()).await;
+    assert_eq!(status, StatusCode::OK);
+    bytes
+}
+
+/// Round 1 is open, with everybody enrolled.
+async fn open_shop(folder: &std::path::Path) -> Shop {
+    let shop = Shop::open(folder, digits_spec());
+    shop.publish().await;
+    for i in 1..=4 {
+        shop.enrol(i).await.unwrap();
+    }
+    shop.until(Phase::Committing).await;
+    shop
+}
+
+/// Commits are closed.
+async fn revealing_shop(folder: &std::path::Path) -> (Shop, Vec<(UpdateHeader, Vec<u8>)>) {
+    let shop = open_shop(folder).await;
+    let mut updates = Vec::new();
+    for i in 1..=4 {
+        updates.push(shop.update(i).await);
+    }
+    for (i, (header, _)) in (1..).zip(&updates) {
+        shop.commit(header, i).await.unwrap();
+    }
+    shop.until(Phase::Revealing).await;
+    (shop, updates)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sixty_four_equal_commits_at_once_have_one_effect() {
+    let dir = tempfile::tempdir().unwrap();
+    let shop = std::sync::Arc::new(open_shop(dir.path()).await);
+    let before = shop.view().await.sequence;
+    let (header, _) = shop.update(1).await;
+    let all: Vec<_> = (0..64)
+        .map(|_| {
+            let (shop, header) = (shop.clone(), header.clone());
+            tokio::spawn(async move { shop.commit(&header, 1).await })
+        })
+        .collect();
+    for one in all {
+        one.await.unwrap().unwrap();
+    }
+    let after = shop.view().await;
+    assert_eq!((after.committed, after.sequence), (1, before + 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upload_is_refused_by_name_and_the_good_one_still_counts() {
+    let dir = tempfile::tempdir().unwrap();
+    let (shop, updates) = revealing_shop(dir.path()).await;
+    let (header, bytes) = &updates[0];
+    let path = format!("tasks/{}/updates", shop.id);
+    let signed = node(1).sign(header.clone());
+    let mut long = bytes.clone();
+    long.push(0);
+    let mut nan = bytes.clone();
+    let end = nan.len();
+    nan[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
+    let hostile_header = [u32::MAX.to_le_bytes().to_vec(), vec![b'{'; 100]].concat();
+    let table = [
+        ("longer than its limit", Code::TooLarge, framed(&signed, &long)),
+        ("cut off", Code::Truncated, framed(&signed, &bytes[..bytes.len() - 1])),
+        ("no bytes at all", Code::Truncated, framed(&signed, &[])),
+        ("cut off in its header", Code::Truncated, framed(&signed, &[])[..100].to_vec()),
+        ("a header of 4 GB", Code::TooLarge, hostile_header),
+        ("other bytes", Code::CommitMismatch, framed(&signed, &nan)),
+        ("another's signature", Code::BadSignature, framed(&node(2).sign(header.clone()), bytes)),
+        ("no message", Code::Malformed, framed_junk()),
+    ];
+    for (name, code, body) in table {
+        assert_eq!(shop.code("POST", &path, body).await, code, "{name}");
+    }
+    let elsewhere = format!("tasks/{}/updates", TaskId([3; 32]));
+    let body = framed(&signed, bytes);
+    assert_eq!(shop.code("POST", &elsewhere, body).await, Code::WrongTask);
+    let receipt = shop.upload(header, bytes, 1).await.unwrap();
+    assert_eq!(shop.upload(header, bytes, 1).await.unwrap(), receipt);
+    assert_eq!(shop.view().await.revealed, 1);
+    // Nothing half-written stays.
+    assert_eq!(std::fs::read_dir(dir.path().join("blobs/partial")).unwrap().count(), 0);
+}
+
+fn framed_junk() -> Vec<u8> {
+    let mut body = 50u32.to_le_bytes().to_vec();
+    body.extend_from_slice(&[7; 50]);
+    body
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hostile_tensors_drop_their_sender_only_and_the_report_says_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let shop = open_shop(dir.path()).await;
+    let honest: Vec<_> = [shop.update(1).await, shop.update(2).await].into();
+    let offer = shop.view().await.offer.unwrap().body;
+    // Committed to honestly, but what was committed to is not finite, or too large.
+    let mut bad = Vec::new();
+    for (i, value) in [(3, f32::INFINITY), (4, 1e30)] {
+        let (header, mut bytes) = shop.update(i).await;
+        let end = bytes.len();
+        bytes[end - 4..].copy_from_slice(&value.to_le_bytes());
+        bad.push((UpdateHeader { update: blob_digest(&bytes), ..header }, bytes));
+    }
+    let all: Vec<_> = (1..).zip(honest.iter().chain(&bad)).collect();
+    for (i, (header, _)) in &all {
+        shop.commit(header, *i).await.unwrap();
+    }
+    for (i, (header, bytes)) in &all {
+        let answer = shop.upload(header, bytes, *i).await.map_err(|refused| refused.code);
+        match i {
+            3 => assert_eq!(answer.unwrap_err(), Code::UpdateNotFinite),
+            4 => assert_eq!(answer.unwrap_err(), Code::UpdateNormTooLarge),
+            _ => assert!(answer.is_ok()),
+        }
+    }
+    shop.clock.set(offer.reveal_by.after_ms(1));
+    shop.host.wake().await;
+    while shop.view().await.reported == 0 {
+        tokio::task::yield_now().await;
+    }
+    let path = format!("tasks/{}/rounds/1/report", shop.id);
+    let report: Signed<Report> = shop.get(&path).await.unwrap();
+    let entries: Vec<Address> = report.body.entries.iter().map(|entry| entry.sender).collect();
+    let mut expected = vec![address(1), address(2)];
+    expected.sort();
+    assert_eq!(entries, expected);
+    for (i, code) in [(3, Code::UpdateNotFinite), (4, Code::UpdateNormTooLarge)] {
+        assert!(report.body.missing.contains(&(address(i), Missing::Refused(code))));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_provider_is_paid_for_work_that_the_coordinator_recomputes() {
+    let dir = tempfile::tempdir().unwrap();
+    let shop = open_shop(dir.path()).await;
+    let (task, provider) = (shop.id, address(PROVIDER));
+    let expires = Tick(1_000_000);
+    let query = node(PROVIDER).sign(WorkQuery { market: market(), task, provider, expires });
+    let (status, _) = shop.send("POST", "work/next", serde_json::to_vec(&query).unwrap()).await;
+    assert_eq!(status, StatusCode::NO_CONTENT);
+    shop.play_round().await;
+    let order: Signed<WorkOrder> = shop.post("work/next?wait_ms=5000", &query).await.unwrap();
+    let order = order.verify(node(COORDINATOR).key()).unwrap().clone();
+    let fetch = |digest| {
+        let sender = address(PROVIDER);
+        let ask = BlobRequest { market: market(), task, digest, sender, expires };
+        serde_json::to_vec(&node(PROVIDER).sign(ask)).unwrap()
+    };
+    // Not public, but named by the order.
+    assert_eq!(
+        shop.code("GET", &format!("blobs/{}", order.holdout), Body::empty()).await,
+        Code::NotYetPublic
+    );
+    let (status, rows) = shop.send("POST", "work/blob", fetch(order.holdout)).await;
+    assert_eq!((status, blob_digest(&rows)), (StatusCode::OK, order.holdout));
+    let mut updates = Vec::new();
+    for entry in &order.entries {
+        updates.push(shop.send("POST", "work/blob", fetch(entry.update)).await.1);
+    }
+    let inputs = Inputs {
+        spec: &shop.spec,
+        base: base_model(),
+        holdout: &rows,
+        entries: &order.entries,
+        updates: &updates,
+    };
+    let mut engine = florin_learning::engine(EngineKind::Reference, 1).unwrap();
+    let result = florin_work::carry_out(&inputs, engine.as_mut()).unwrap().result;
+    let units = result.valuation.units;
+    let record = WorkRecord { market: market(), order: order.digest(), provider, result };
+    let signed = node(PROVIDER).sign(record);
+    let verdict: WorkVerdict = shop.post("work", &signed).await.unwrap();
+    assert_eq!(verdict.units, units);
+    assert_eq!(shop.post::<WorkVerdict>("work", &signed).await.unwrap(), verdict);
+    let path = format!("tasks/{task}/rounds/1/report");
+    let report: Signed<Report> = shop.get(&path).await.unwrap();
+    assert_eq!(report.body.infrastructure[0].provider, provider);
+    let records: Vec<Signed<WorkRecord>> =
+        shop.get(&format!("tasks/{task}/rounds/1/records")).await.unwrap();
+    assert_eq!(records, [signed]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_provider_without_a_pledged_stake_sees_nothing_early() {
+    let dir = tempfile::tempdir().unwrap();
+    let (shop, updates) = revealing_shop(dir.path()).await;
+    shop.ledger.books.lock().unwrap().stakes.clear();
+    let (task, sender) = (shop.id, address(PROVIDER));
+    let digest = updates[0].0.update;
+    let ask = BlobRequest { market: market(), task, digest, sender, expires: Tick(1_000_000) };
+    let body = serde_json::to_vec(&node(PROVIDER).sign(ask.clone())).unwrap();
+    assert_eq!(shop.code("POST", "work/blob", body).await, Code::StakeTooSmall);
+    let stale = BlobRequest { expires: Tick(1), ..ask };
+    let body = serde_json::to_vec(&node(PROVIDER).sign(stale)).unwrap();
+    assert_eq!(shop.code("POST", "work/blob", body).await, Code::DeadlinePassed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn signatures_are_checked_before_anything_else_is_believed() {
+    let dir = tempfile::tempdir().unwrap();
+    let shop = open_shop(dir.path()).await;
+    let (header, _) = shop.update(1).await;
+    let path = format!("tasks/{}/commits", shop.id);
+    let commit = Commit {
+        scope: header.scope,
+        sender: header.sender,
+        offer: header.offer,
+        commitment: header.commitment(),
+    };
+    let body = |signed: &Signed<Commit>| serde_json::to_vec(signed).unwrap();
+    let forged = node(2).sign(commit.clone());
+    assert_eq!(shop.code("POST", &path, body(&forged)).await, Code::BadSignature);
+    let mut changed = node(1).sign(commit.clone());
+    changed.body.commitment = Digest([4; 32]);
+    assert_eq!(shop.code("POST", &path, body(&changed)).await, Code::BadSignature);
+    let mut elsewhere = commit.clone();
+    elsewhere.scope.market.chain = ChainId(1);
+    assert_eq!(shop.code("POST", &path, body(&node(1).sign(elsewhere))).await, Code::WrongMarket);
+    let stranger = Commit { sender: address(77), ..commit };
+    assert_eq!(shop.code("POST", &path, body(&node(77).sign(stranger))).await, Code::NotRegistered);
+    let mut weak = registration(9, Role::Participant);
+    weak.node_key = NodeKey([0; 32]);
+    let answer = shop.code("POST", "registrations", serde_json::to_vec(&weak).unwrap()).await;
+    assert!(matches!(answer, Code::BadSignature | Code::WeakKey));
+    assert_eq!(shop.view().await.committed, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_without_its_escrow_is_not_published() {
+    let dir = tempfile::tempdir().unwrap();
+    let shop = Shop::open(dir.path(), digits_spec());
+    let unfunded = TaskSpec { salt: 9, ..digits_spec() };
+    let body = |spec: &TaskSpec| serde_json::to_vec(spec).unwrap();
+    assert_eq!(shop.code("POST", "tasks", body(&unfunded)).await, Code::NotFunded);
+    let mut poor = digits_spec();
+    poor.budget.data = fln("1");
+    let mut state = shop.ledger.books.lock().unwrap().tasks[&shop.id].clone();
+    state.terms.data = fln("2");
+    shop.ledger.books.lock().unwrap().tasks.insert(poor.id(), state);
+    assert_eq!(shop.code("POST", "tasks", body(&poor)).await, Code::NotFunded);
+    let mut broken = digits_spec();
+    broken.rounds.count = 0;
+    assert_eq!(shop.code("POST", "tasks", body(&broken)).await, Code::BadTask);
+    let unknown = String::from_utf8(body(&digits_spec())).unwrap().replacen("{", "{\"x\":1,", 1);
+    assert_eq!(shop.code("POST", "tasks", unknown).await, Code::Malformed);
+    shop.ledger.books.lock().unwrap().silent = true;
+    assert_eq!(shop.code("POST", "tasks", body(&digits_spec())).await, Code::Internal);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_blobs_that_a_task_waits_for_are_taken_and_only_if_they_fit() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut spec = digits_spec();
+    let junk = [&[8u8, 0, 0, 0, 0, 0, 0, 0][..], &[7; 500]].concat();
+    spec.base_model = blob_digest(&junk);
+    let shop = Shop::open(dir.path(), spec);
+    let _: TaskView = shop.post("tasks", &shop.spec).await.unwrap();
+    let path = |bytes: &[u8]| format!("blobs/{}", blob_digest(bytes));
+    assert_eq!(shop.code("PUT", &path(b"else"), b"else".to_vec()).await, Code::NotFound);
+    assert_eq!(shop.code("PUT", &path(&junk), junk[1..].to_vec()).await, Code::Malformed);
+    let hostile = [Code::UpdateWrongSchema, Code::Malformed, Code::Truncated, Code::TooLarge];
+    assert!(hostile.contains(&shop.code("PUT", &path(&junk), junk.clone()).await));
+    let big = vec![0u8; 100_000];
+    assert_eq!(shop.code("PUT", &path(&junk), big).await, Code::TooLarge);
+    assert_eq!(shop.view().await.wanted.len(), 2);
+    assert_eq!(shop.code("GET", &path(&junk), Body::empty()).await, Code::NotYetPublic);
+    assert_eq!(shop.code("GET", &path(b"else"), Body::empty()).await, Code::NotFound);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_no_route_or_no_id_is_answered_in_the_same_form() {
+    let dir = tempfile::tempdir().unwrap();
+    let shop = Shop::open(dir.path(), digits_spec());
+    assert_eq!(shop.code("GET", "nothing", Body::empty()).await, Code::NotFound);
+    assert_eq!(shop.code("DELETE", "tasks", Body::empty()).await, Code::NotFound);
+    assert_eq!(shop.code("GET", "tasks/abc", Body::empty()).await, Code::Malformed);
+    let path = format!("tasks/{}", TaskId([1; 32]));
+    assert_eq!(shop.code("GET", &path, Body::empty()).await, Code::UnknownTask);
+    assert_eq!(shop.code("GET", &format!("{path}?aftr=1"), Body::empty()).await, Code::Malformed);
+    let path = format!("registrations/{}", address(1));
+    assert_eq!(shop.code("GET", &path, Body::empty()).await, Code::NotRegistered);
+    assert_eq!(shop.code("POST", "tasks", vec![b' '; 70_000]).await, Code::TooLarge);
+    assert_eq!(shop.send("GET", "health", Body::empty()).await.1, b"ok");
+    assert_eq!(shop.send("POST", "ledger", "{}").await.1, b"{}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_buyer_and_nobody_else_closes_its_task() {
+    let dir = tempfile::tempdir().unwrap();
+    let shop = open_shop(dir.path()).await;
+    let path = format!("tasks/{}/close", shop.id);
+    let wish = |n| CloseRequest::sign(market(), &Wallet::number(n), shop.id).unwrap();
+    let body = serde_json::to_vec(&wish(1)).unwrap();
+    assert_eq!(shop.code("POST", &path, body).await, Code::BadSignature);
+    let () = shop.post(&path, &wish(BUYER)).await.unwrap();
+    shop.play_round().await;
+    assert_eq!(shop.until(Phase::Done).await.reported, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_poll_answers_when_something_changes_and_not_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let shop = std::sync::Arc::new(Shop::open(dir.path(), digits_spec()));
+    shop.publish().await;
+    let view = shop.view().await;
+    let waiting = {
+        let shop = shop.clone();
+        let path = format!("tasks/{}?after={}&wait_ms=30000", shop.id, view.sequence);
+        tokio::spawn(async move { shop.get::<TaskView>(&path).await.unwrap() })
+    };
+    tokio::task::yield_now().await;
+    assert!(!waiting.is_finished());
+    shop.enrol(1).await.unwrap();
+    assert_eq!(waiting.await.unwrap().enrolled, 1);
+    let event = Event::Tick;
+    assert!(shop.host.write(event).await.is_ok());
+    let path = format!("tasks/{}?after=1000000&wait_ms=1", shop.id);
+    assert_eq!(shop.get::<TaskView>(&path).await.unwrap().enrolled, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_endless_body_is_stopped_at_its_limit() {
+    let dir = tempfile::tempdir().unwrap();
+    let (shop, updates) = revealing_shop(dir.path()).await;
+    let (header, _) = &updates[0];
+    let head = framed(&node(1).sign(header.clone()), &[]);
+    let body = Body::new(Endless { head: Some(head.into()), sent: 0 });
+    let path = format!("tasks/{}/updates", shop.id);
+    assert_eq!(shop.code("POST", &path, body).await, Code::TooLarge);
+}
+
+/// A body that announces no length and never ends.
+struct Endless {
+    head: Option<Bytes>,
+    sent: u64,
+}
+
+impl axum::body::HttpBody for Endless {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<hyper::body::Frame<Bytes>, Self::Error>>> {
+        let bytes = self.head.take().unwrap_or_else(|| Bytes::from_static(&[0; 65_536]));
+        self.sent += bytes.len() as u64;
+        assert!(self.sent < 64 * 1024 * 1024, "nobody stopped it");
+        std::task::Poll::Ready(Some(Ok(hyper::body::Frame::data(bytes))))
+    }
+}

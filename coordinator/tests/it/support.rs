@@ -328,7 +328,10 @@ impl Ledger for FakeLedger {
         market()
     }
     fn now(&self) -> Result<Tick, LedgerError> {
-        self.books().map(|books| books.now)
+        self.books().map(|mut books| {
+            books.now = books.now.after_ms(1);
+            books.now
+        })
     }
     fn balance(&self, _: Address) -> Result<Amount, LedgerError> {
         unavailable()

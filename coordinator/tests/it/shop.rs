@@ -1,0 +1,266 @@
+//! A running coordinator behind its router, without sockets, and participants who train on real digits.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::http::{Request, StatusCode};
+use florin_coordinator::host::{ManualClock, Running};
+use florin_coordinator::{App, Config, Folder, Host, Parts, Valuer, WorkValuer, router};
+use florin_learning::data::{DataSource, canonical_bytes, load};
+use florin_learning::{Dataset, EngineKind, Reference, Trainer};
+use florin_ledger::{BondState, StakeState};
+use florin_protocol::*;
+use florin_work::{check_model, clip_update, encode, initial_model, model_spec, training};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tower::ServiceExt;
+
+use crate::support::*;
+
+pub(crate) struct Shop {
+    pub(crate) router: Router,
+    pub(crate) host: Host,
+    pub(crate) running: Running,
+    pub(crate) ledger: Arc<FakeLedger>,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) spec: TaskSpec,
+    pub(crate) id: TaskId,
+}
+
+fn digits() -> &'static Dataset {
+    static DIGITS: OnceLock<Dataset> = OnceLock::new();
+    DIGITS.get_or_init(|| load(&DataSource::Digits).unwrap())
+}
+
+pub(crate) fn base_model() -> &'static [u8] {
+    static BASE: OnceLock<Vec<u8>> = OnceLock::new();
+    BASE.get_or_init(|| initial_model(&spec().model, 7).unwrap())
+}
+
+pub(crate) fn holdout() -> Vec<u8> {
+    canonical_bytes(&digits().slice(0..300).unwrap())
+}
+
+/// Two rounds on digits.
+pub(crate) fn digits_spec() -> TaskSpec {
+    let mut spec = spec();
+    spec.base_model = blob_digest(base_model());
+    spec.holdout = Holdout { digest: blob_digest(&holdout()), rows: 300 };
+    spec.rounds.count = 2;
+    spec
+}
+
+/// What participant `i` would upload from a model.
+pub(crate) fn trained(spec: &TaskSpec, from: &[u8], i: u8) -> Vec<u8> {
+    let start = check_model(spec, from).unwrap();
+    let rows = 300 + 200 * usize::from(i)..500 + 200 * usize::from(i);
+    let data = digits().slice(rows).unwrap();
+    let model = model_spec(&spec.model);
+    let how = training(&spec.training);
+    let mut go_on = |_| ControlFlow::Continue(());
+    let end = Reference::new().train(&model, &start, &data, &how, i.into(), &mut go_on).unwrap();
+    let mut delta: Vec<f32> = end.params.iter().zip(&start).map(|(a, b)| a - b).collect();
+    clip_update(spec, &mut delta);
+    encode(spec, &delta)
+}
+
+pub(crate) fn work_valuer() -> Box<dyn Valuer> {
+    Box::new(WorkValuer::new(florin_learning::engine(EngineKind::Reference, 1).unwrap()))
+}
+
+impl Shop {
+    /// A coordinator on a folder; its ledger has the task's escrow, bonds and a stake.
+    pub(crate) fn open(folder: &Path, spec: TaskSpec) -> Self {
+        let ledger = Arc::new(FakeLedger::default());
+        ledger.open(&spec);
+        {
+            let mut books = ledger.books.lock().unwrap();
+            for i in 1..=4 {
+                let bond = BondState { amount: fln("5"), release: None };
+                books.bonds.insert(address(i), bond);
+            }
+            let stake = StakeState { amount: fln("20"), release: None };
+            books.stakes.insert(address(PROVIDER), stake);
+            books.now = Tick(1);
+        }
+        Self::on(folder, spec, ledger, work_valuer())
+    }
+
+    pub(crate) fn on(
+        folder: &Path,
+        spec: TaskSpec,
+        ledger: Arc<FakeLedger>,
+        valuer: Box<dyn Valuer>,
+    ) -> Self {
+        let clock = Arc::new(ManualClock::at(Tick(1_000)));
+        let parts = Parts {
+            ledger: ledger.clone(),
+            wallet: Arc::new(Wallet::number(COORDINATOR)),
+            node: node(COORDINATOR),
+            valuer,
+            clock: clock.clone(),
+            door: Some(Arc::new(|request: &[u8]| Ok(request.to_vec()))),
+        };
+        let config = Config::new("127.0.0.1:0".parse().unwrap(), folder.to_owned());
+        let (host, running) = Host::start(Folder::take(folder).unwrap(), parts).unwrap();
+        let wallet = address(COORDINATOR);
+        let door: florin_coordinator::LedgerDoor = Arc::new(|request: &[u8]| Ok(request.to_vec()));
+        let node = node(COORDINATOR);
+        let app = App::new(host.clone(), config, ledger.clone(), node, wallet, Some(door));
+        let id = spec.id();
+        Self { router: router(app), host, running, ledger, clock, spec, id }
+    }
+
+    pub(crate) async fn stop(self) {
+        self.host.stop().await;
+        drop(self.router);
+        tokio::task::spawn_blocking(move || self.running.join()).await.unwrap();
+    }
+
+    pub(crate) async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        body: impl Into<Body>,
+    ) -> (StatusCode, Vec<u8>) {
+        let request = Request::builder().method(method).uri(format!("/v1/{path}"));
+        let request = request.body(body.into()).unwrap();
+        let answer = self.router.clone().oneshot(request).await.unwrap();
+        let status = answer.status();
+        (status, to_bytes(answer.into_body(), usize::MAX).await.unwrap().to_vec())
+    }
+
+    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Rejection> {
+        read(self.send("GET", path, Body::empty()).await)
+    }
+
+    pub(crate) async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, Rejection> {
+        read(self.send("POST", path, serde_json::to_vec(body).unwrap()).await)
+    }
+
+    /// The code of a refusal.
+    pub(crate) async fn code(&self, method: &str, path: &str, body: impl Into<Body>) -> Code {
+        read::<serde::de::IgnoredAny>(self.send(method, path, body).await).unwrap_err().code
+    }
+
+    pub(crate) async fn view(&self) -> TaskView {
+        self.get(&format!("tasks/{}", self.id)).await.unwrap()
+    }
+
+    /// Registers four participants and a provider, publishes the task and uploads its blobs.
+    pub(crate) async fn publish(&self) {
+        for i in 1..=4 {
+            let () = self.post("registrations", &registration(i, Role::Participant)).await.unwrap();
+        }
+        let () = self.post("registrations", &registration(PROVIDER, Role::Provider)).await.unwrap();
+        let _: TaskView = self.post("tasks", &self.spec).await.unwrap();
+        for bytes in [base_model().to_vec(), holdout()] {
+            let path = format!("blobs/{}", blob_digest(&bytes));
+            let (status, answer) = self.send("PUT", &path, bytes).await;
+            assert_eq!(status, StatusCode::NO_CONTENT, "{}", String::from_utf8_lossy(&answer));
+        }
+    }
+
+    pub(crate) async fn enrol(&self, i: u8) -> Result<(), Rejection> {
+        let (task, sender) = (self.id, address(i));
+        let enrol = Enrol { market: market(), task, sender, expires: Tick(1_000_000) };
+        self.post(&format!("tasks/{task}/enrol"), &node(i).sign(enrol)).await
+    }
+
+    /// The header of participant `i`'s update of the running round, and its bytes.
+    pub(crate) async fn update(&self, i: u8) -> (UpdateHeader, Vec<u8>) {
+        let offer = self.view().await.offer.unwrap().body;
+        let path = format!("blobs/{}", offer.base_model);
+        let (status, base) = self.send("GET", &path, Body::empty()).await;
+        assert_eq!(status, StatusCode::OK);
+        let bytes = trained(&self.spec, &base, i);
+        let header = UpdateHeader {
+            scope: offer.scope,
+            sender: address(i),
+            offer: offer.digest(),
+            base_model: offer.base_model,
+            rows: 200,
+            update: blob_digest(&bytes),
+            bytes: bytes.len() as u64,
+            salt: Digest([i; 32]),
+            expires: Tick(1_000_000),
+        };
+        (header, bytes)
+    }
+
+    pub(crate) async fn commit(&self, header: &UpdateHeader, i: u8) -> Result<(), Rejection> {
+        let commit = Commit {
+            scope: header.scope,
+            sender: header.sender,
+            offer: header.offer,
+            commitment: header.commitment(),
+        };
+        self.post(&format!("tasks/{}/commits", self.id), &node(i).sign(commit)).await
+    }
+
+    pub(crate) async fn upload(
+        &self,
+        header: &UpdateHeader,
+        bytes: &[u8],
+        i: u8,
+    ) -> Result<Signed<Receipt>, Rejection> {
+        let path = format!("tasks/{}/updates", self.id);
+        read(self.send("POST", &path, framed(&node(i).sign(header.clone()), bytes)).await)
+    }
+
+    /// Waits until the task is in this phase.
+    pub(crate) async fn until(&self, phase: Phase) -> TaskView {
+        let mut view = self.view().await;
+        let wait = async {
+            while view.phase != phase {
+                let path = format!("tasks/{}?after={}&wait_ms=5000", self.id, view.sequence);
+                view = self.get(&path).await.unwrap();
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), wait).await.unwrap();
+        view
+    }
+
+    /// Everybody commits and uploads; returns the receipts.
+    pub(crate) async fn play_round(&self) -> Vec<Signed<Receipt>> {
+        self.until(Phase::Committing).await;
+        let mut updates = Vec::new();
+        for i in 1..=4 {
+            updates.push((i, self.update(i).await));
+        }
+        for (i, (header, _)) in &updates {
+            self.commit(header, *i).await.unwrap();
+        }
+        let mut receipts = Vec::new();
+        for (i, (header, bytes)) in &updates {
+            receipts.push(self.upload(header, bytes, *i).await.unwrap());
+        }
+        receipts
+    }
+}
+
+/// An update as it travels.
+pub(crate) fn framed(header: &Signed<UpdateHeader>, bytes: &[u8]) -> Vec<u8> {
+    let header = header.to_bytes();
+    let mut body = u32::try_from(header.len()).unwrap().to_le_bytes().to_vec();
+    body.extend_from_slice(&header);
+    body.extend_from_slice(bytes);
+    body
+}
+
+fn read<T: DeserializeOwned>((status, body): (StatusCode, Vec<u8>)) -> Result<T, Rejection> {
+    if status.is_success() {
+        let body = if body.is_empty() { b"null".to_vec() } else { body };
+        return Ok(serde_json::from_slice(&body).unwrap());
+    }
+    let text = String::from_utf8_lossy(&body).into_owned();
+    Err(serde_json::from_slice(&body).unwrap_or_else(|_| panic!("{status}: {text}")))
+}
