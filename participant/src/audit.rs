@@ -225,8 +225,22 @@ fn chain_broken(report: &Report, before: Digest) -> RoundAudit {
         round: report.scope.round,
         outcome: report.outcome,
         recomputed: false,
-        differences: vec![difference("previous", report.previous, before)],
+        differences: vec![difference("previous", &report.previous, &before)],
     }
+}
+
+/// What a round was computed from.
+struct Bytes {
+    base: Vec<u8>,
+    updates: Vec<Vec<u8>>,
+}
+
+/// What a round's report says of itself and its neighbours.
+struct Papers<'a> {
+    report: &'a Report,
+    before: Option<&'a Report>,
+    offer: &'a Offer,
+    headers: &'a [UpdateHeader],
 }
 
 struct Auditor<'a> {
@@ -234,8 +248,6 @@ struct Auditor<'a> {
     spec: &'a TaskSpec,
     /// Absent before it is public.
     holdout: Option<Vec<u8>>,
-    /// The model of the round before, which is the base of the next.
-    base: Option<(Digest, Vec<u8>)>,
     keys: BTreeMap<(Address, Role), Option<NodeKey>>,
 }
 
@@ -246,7 +258,7 @@ impl<'a> Auditor<'a> {
             true => public(client.blob(spec.holdout.digest, holdout_bytes(spec)))?,
             false => None,
         };
-        Ok(Self { client, spec, holdout, base: None, keys: BTreeMap::new() })
+        Ok(Self { client, spec, holdout, keys: BTreeMap::new() })
     }
 
     fn audit(
@@ -263,14 +275,15 @@ impl<'a> Auditor<'a> {
         self.signatures(&headers, &mut found)?;
         self.work(report, &records, &mut found)?;
         let headers: Vec<UpdateHeader> = headers.into_iter().map(|signed| signed.body).collect();
-        let mut recomputed = false;
-        match self.bytes(report, &mut found)? {
-            Some((base, updates)) if found.is_empty() => {
-                recomputed = self.recompute(
-                    report, before, &offer, &headers, &base, &updates, engine, &mut found,
-                )?;
+        let papers = Papers { report, before, offer: &offer, headers: &headers };
+        let recomputed = match self.bytes(report, &mut found)? {
+            Some(bytes) if found.is_empty() => {
+                self.recompute(&papers, &bytes, engine, &mut found)?
             }
-            _ => found.extend(recheck(self.spec, &offer, report, before)),
+            _ => false,
+        };
+        if !recomputed {
+            found.extend(recheck(self.spec, &offer, report, before));
         }
         Ok(RoundAudit { round, outcome: report.outcome, recomputed, differences: found })
     }
@@ -299,16 +312,20 @@ impl<'a> Auditor<'a> {
             let line = |field: &str| format!("infrastructure[{i}].{field}");
             let record = records.iter().find(|record| record.body.digest() == paid.record);
             let Some(record) = record else {
-                found.push(difference(line("record"), paid.record, "no such record is published"));
+                found.push(difference(
+                    line("record"),
+                    &paid.record,
+                    &"no such record is published",
+                ));
                 continue;
             };
             self.signed_by(record, paid.provider, Role::Provider, line("record"), found)?;
             if record.body.provider != paid.provider {
-                found.push(difference(line("provider"), paid.provider, record.body.provider));
+                found.push(difference(line("provider"), &paid.provider, &record.body.provider));
             }
             let units = record.body.result.valuation.units;
             if units != paid.units {
-                found.push(difference(line("units"), paid.units, units));
+                found.push(difference(line("units"), &paid.units, &units));
             }
         }
         Ok(())
@@ -331,38 +348,40 @@ impl<'a> Auditor<'a> {
             }
         };
         let Some(key) = key else {
-            found.push(difference(line, "signed", format!("{account} is not a registered {role}")));
+            found.push(difference(
+                line,
+                &"signed",
+                &format!("{account} is not a registered {role}"),
+            ));
             return Ok(());
         };
         if let Err(error) = message.verify(key) {
-            found.push(difference(line, "signed", format!("{error} (node key {key})")));
+            found.push(difference(line, &"signed", &format!("{error} (node key {key})")));
         }
         Ok(())
     }
 
     /// The base model and the updates, if their bytes are what the report says.
     fn bytes(
-        &mut self,
+        &self,
         report: &Report,
         found: &mut Vec<Difference>,
-    ) -> Result<Option<(Vec<u8>, Vec<Vec<u8>>)>, AuditError> {
+    ) -> Result<Option<Bytes>, AuditError> {
         let limit = florin_work::model_bytes(self.spec);
         let total = limit.saturating_mul(report.entries.len() as u64);
         if total > ORDER_BYTES_MAX {
-            let line = difference("entries", format!("{total} bytes"), "more than can be audited");
+            let line = difference("entries", &format!("{total} bytes"), &"more than is audited");
             found.push(line);
             return Ok(None);
         }
-        let base = match self.base.take() {
-            Some((digest, bytes)) if digest == report.base_model => Some(bytes),
-            _ => self.blob("base_model", report.base_model, limit, found)?,
-        };
+        let base = self.blob("base_model", report.base_model, limit, found)?;
         let mut updates = Vec::with_capacity(report.entries.len());
         for (i, entry) in report.entries.iter().enumerate() {
             let line = format!("entries[{i}].update");
             updates.extend(self.blob(&line, entry.update, limit, found)?);
         }
-        Ok(base.filter(|_| updates.len() == report.entries.len()).map(|base| (base, updates)))
+        let complete = updates.len() == report.entries.len();
+        Ok(base.filter(|_| complete).map(|base| Bytes { base, updates }))
     }
 
     fn blob(
@@ -375,11 +394,11 @@ impl<'a> Auditor<'a> {
         match self.client.blob(digest, limit) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(ClientError::WrongDigest { expected, got }) => {
-                found.push(difference(line, expected, got));
+                found.push(difference(line, &expected, &got));
                 Ok(None)
             }
             Err(ClientError::Rejected(rejection)) => {
-                found.push(difference(line, digest, rejection));
+                found.push(difference(line, &digest, &rejection));
                 Ok(None)
             }
             Err(error) => Err(error.into()),
@@ -387,22 +406,18 @@ impl<'a> Auditor<'a> {
     }
 
     /// Scores, model, and all that follows. Returns whether there was a holdout to do it with.
-    #[expect(clippy::too_many_arguments, reason = "the round's inputs, each of another kind")]
     fn recompute(
-        &mut self,
-        report: &Report,
-        before: Option<&Report>,
-        offer: &Offer,
-        headers: &[UpdateHeader],
-        base: &[u8],
-        updates: &[Vec<u8>],
+        &self,
+        papers: &Papers<'_>,
+        bytes: &Bytes,
         engine: &mut dyn Engine,
         found: &mut Vec<Difference>,
     ) -> Result<bool, AuditError> {
         let Some(holdout) = &self.holdout else {
-            found.extend(recheck(self.spec, offer, report, before));
             return Ok(false);
         };
+        let Papers { report, before, offer, headers } = *papers;
+        let Bytes { base, updates } = bytes;
         let inputs = AuditInputs {
             round: Inputs { spec: self.spec, base, holdout, entries: &report.entries, updates },
             offer,
@@ -435,7 +450,7 @@ fn audit_ledger(
 ) -> Result<Vec<Difference>, AuditError> {
     let task = spec.id();
     let Some(state) = ledger.task(task)? else {
-        return Ok(vec![difference("ledger", "the reports settle it", "no such task")]);
+        return Ok(vec![difference("ledger", &"the reports settle it", &"no such task")]);
     };
     let mut found = Vec::new();
     let mut last_final = None;
@@ -461,7 +476,7 @@ fn audit_ledger(
     ];
     for (line, reported, held) in table {
         if reported != held {
-            found.push(difference(line, reported, held));
+            found.push(difference(line, &reported, &held));
         }
     }
     Ok(found)
@@ -476,7 +491,7 @@ fn pending(state: &TaskState, report: &Report, found: &mut Vec<Difference>) {
     let expected = settlement_of(report);
     if posted != Some(&expected) {
         let line = format!("ledger.pending[{}]", report.scope.round);
-        found.push(difference(line, format!("{expected:?}"), format!("{posted:?}")));
+        found.push(difference(line, &format!("{expected:?}"), &format!("{posted:?}")));
     }
 }
 

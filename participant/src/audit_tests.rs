@@ -138,7 +138,10 @@ fn statements_and_balance_agree_with_the_ledger() {
     let own = balance(Some(&client), market.ledger.as_ref(), me, None).unwrap();
     assert_eq!(own.wallet, fln("1000").plus(all.payout).unwrap());
     let line = &own.tasks[0];
-    assert_eq!((line.bond.amount, line.claimed, line.owed), (Amount::ZERO, all.payout, Amount::ZERO));
+    assert_eq!(
+        (line.bond.amount, line.claimed, line.owed),
+        (Amount::ZERO, all.payout, Amount::ZERO)
+    );
     let stranger = wallet(9).address();
     let none = statements(&client, market.task, stranger, None).unwrap();
     assert!(none.lines.is_empty() && none.payout.is_zero());

@@ -148,9 +148,7 @@ impl Guard {
     pub fn sign_update(&mut self, header: UpdateHeader) -> Result<SignedUpdate, GuardError> {
         let key = (header.scope.market, header.scope.task, header.scope.round);
         if let Some(recorded) = self.updates.get(&key) {
-            let same =
-                UpdateHeader { salt: recorded.salt, expires: recorded.expires, ..header.clone() }
-                    == *recorded;
+            let same = is_same(recorded, &header);
             return if same {
                 Ok(self.signed_update(recorded.clone()))
             } else {
@@ -226,6 +224,16 @@ impl Guard {
             }
         }
     }
+}
+
+/// Whether two headers say the same: everything but salt and expiry.
+fn is_same(recorded: &UpdateHeader, header: &UpdateHeader) -> bool {
+    let UpdateHeader { scope, sender, offer, base_model, rows, update, bytes, salt: _, expires: _ } =
+        header;
+    let ours = (scope, sender, offer, base_model, rows, update, bytes);
+    let UpdateHeader { scope, sender, offer, base_model, rows, update, bytes, salt: _, expires: _ } =
+        recorded;
+    ours == (scope, sender, offer, base_model, rows, update, bytes)
 }
 
 #[cfg(test)]

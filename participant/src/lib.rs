@@ -1,4 +1,36 @@
-//! wip
+//! The side of those who work for a market: a wallet, an agent that trains and submits, a provider
+//! that does the market's own work, and an auditor who believes nobody.
+//!
+//! | to | call | with |
+//! |---|---|---|
+//! | own an account | [`Wallet`] | a keystore file that Ethereum tools can read |
+//! | take part in a task | [`participate`] | own rows, and an engine that trains on them |
+//! | do work that can be checked | [`provide`] | a stake, and an engine that evaluates |
+//! | draw what is owed | [`claim`], [`return_bond`], [`return_stake`] | proofs and the ledger |
+//! | see what was earned, and why | [`statements`], [`balance`] | |
+//! | check it all | [`audit_task`], [`audit_round`], [`recheck`] | public bytes alone |
+//!
+//! Everything that lasts is on the ledger, with the coordinator, or in a data folder, so a process
+//! may be killed anywhere and started again. What a key may say only once goes through the
+//! [`Guard`], which writes it down first. What the coordinator says is checked against the node key
+//! of the first contact by the [`Client`], and by nobody else.
+//!
+//! This crate never holds other people's money, runs no rounds, and prints nothing: it tells
+//! [`Event`]s, and whoever runs it decides where they go.
+//!
+//! ```
+//! use florin_participant::{Secret, Strength, Wallet};
+//! use florin_protocol::Signer;
+//!
+//! let folder = tempfile::tempdir()?;
+//! let file = folder.path().join("wallet.json");
+//! let passphrase = Secret::new("open sesame".to_owned());
+//! let (wallet, phrase) = Wallet::create(&file, &passphrase, Strength::Light)?;
+//! assert_eq!(phrase.reveal().split(' ').count(), 12);
+//! assert_eq!(Wallet::open(&file, &passphrase)?.address(), wallet.address());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
 mod agent;
 mod audit;
 mod behaviour;
@@ -16,21 +48,32 @@ mod statement;
 #[cfg(test)]
 mod testing;
 mod wallet;
-pub use agent::*;
-pub use audit::*;
-pub use behaviour::*;
+
+pub use agent::{
+    AgentError, Bond, ClaimError, Drawn, Participant, ParticipantConfig, Participation, claim,
+    participate, return_bond,
+};
+pub use audit::{AuditError, AuditReport, NotYet, RoundAudit, audit_round, audit_task};
+pub use behaviour::{
+    Behaviour, BehaviourKind, BehaviourNameError, Flipped, Honest, Idle, Noise, Train,
+};
 pub use chained::ChainedError;
-pub use client::*;
+pub use client::{Client, ClientConfig, ClientError, Coordinator, JSON_BYTES_MAX, WAIT_MS_MAX};
 pub use durable::FileError;
-pub use event::*;
-pub use guard::*;
-pub use provider::*;
+pub use event::Event;
+pub use guard::{Guard, GuardError, SignedUpdate, Unguarded};
+pub use provider::{
+    ORDER_BYTES_MAX, Provided, Provider, ProviderConfig, ProviderError, provide, return_stake,
+};
 pub use recheck::recheck;
-pub use retry::*;
+pub use retry::{Passing, Patience, patiently};
 pub use secret::{SECRET_BYTES_MAX, Secret, SecretError};
-pub use shutdown::*;
-pub use statement::*;
-pub use wallet::*;
+pub use shutdown::Shutdown;
+pub use statement::{Balance, StatementError, Statements, TaskBalance, balance, statements};
+pub use wallet::{
+    DERIVATION_PATH, KEYSTORE_BYTES_MAX, NODE_KEY_CONTEXT, PHRASE_WORDS, Strength, Wallet,
+    WalletError,
+};
 
 use florin_ledger::LedgerError;
 

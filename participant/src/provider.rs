@@ -12,7 +12,7 @@ use florin_learning::Engine;
 use florin_ledger::{Ledger, LedgerError, Refusal, StakeState, Terms};
 use florin_protocol::{
     Address, Amount, BlobRequest, Canonical, Code, Digest, Phase, Role, Signed, Signer, TaskId,
-    TaskSpec, WorkOrder, WorkQuery, WorkRecord,
+    TaskSpec, WorkOrder, WorkQuery, WorkRecord, WorkResult, WorkVerdict,
 };
 use florin_work::{Inputs, carry_out, model_bytes};
 
@@ -215,7 +215,7 @@ impl Server<'_, '_> {
             self.ask(*task, share)?;
         }
         if serving.is_empty() {
-            self.shutdown.wait(std::time::Duration::from_millis(self.config.poll_ms));
+            self.pause();
         }
         Ok(false)
     }
@@ -268,17 +268,19 @@ impl Server<'_, '_> {
         if self.config.stake_max.is_some_and(|most| most < least) {
             return Ok(Err(format!("it takes a stake of {least} FLN, more than the limit")));
         }
-        let there = ledger.stake_of(me)?.amount;
-        if let Ok(added) = least.minus(there)
-            && !added.is_zero()
-        {
+        let there = ledger.stake_of(me)?;
+        // A stake that was asked back is taken on again by any addition, the smallest included.
+        let smallest = Amount::from_units(u128::from(there.release.is_some()));
+        let added = least.minus(there.amount).unwrap_or(Amount::ZERO).max(smallest);
+        if !added.is_zero() {
             match ledger.stake(wallet, added) {
                 Err(LedgerError::Refused(refusal @ Refusal::Insufficient { .. })) => {
                     return Ok(Err(refusal.to_string()));
                 }
                 other => other?,
             };
-            (self.tell)(&Event::Staked { added, stake: least });
+            let stake = there.amount.plus(added).unwrap_or(least);
+            (self.tell)(&Event::Staked { added, stake });
         }
         if !ledger.pledged(task, me)? {
             match ledger.pledge(wallet, task) {
@@ -307,6 +309,14 @@ impl Server<'_, '_> {
             {
                 None
             }
+            // Slashed, or forgotten: the next turn registers, stakes and pledges again.
+            Err(ClientError::Rejected(rejection)) => {
+                self.registered = false;
+                self.serving.remove(&task);
+                (self.tell)(&Event::TaskSkipped { task, why: rejection.to_string() });
+                self.pause();
+                None
+            }
             Err(error) => return Err(error.into()),
         };
         match order {
@@ -328,17 +338,13 @@ impl Server<'_, '_> {
                     Ok(record) => record,
                     Err(why) => {
                         (self.tell)(&Event::WorkFailed { round, why });
-                        // The order is given again until it is due; not in a tight loop.
-                        self.shutdown.wait(std::time::Duration::from_millis(self.config.poll_ms));
+                        self.pause();
                         return Ok(());
                     }
                 }
             }
         };
-        let client = self.parts.client;
-        let (shutdown, patience, tell) = (self.shutdown, self.config.patience, &mut self.tell);
-        let told = |error: &ClientError| tell(&Event::Retrying { why: error.to_string() });
-        match patiently(patience, shutdown, told, || client.submit_work(&record)) {
+        match self.submit(&record) {
             Ok(verdict) => {
                 self.provided.orders += 1;
                 self.provided.units += verdict.units;
@@ -347,10 +353,35 @@ impl Server<'_, '_> {
             }
             Err(ClientError::Rejected(rejection)) => {
                 (self.tell)(&Event::WorkRefused { round, rejection });
+                self.pause();
                 Ok(())
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Hands a record in, and asks again while it is being verified.
+    fn submit(&mut self, record: &Signed<WorkRecord>) -> Result<WorkVerdict, ClientError> {
+        let (client, shutdown) = (self.parts.client, self.shutdown);
+        loop {
+            let tell = &mut self.tell;
+            let told = |error: &ClientError| tell(&Event::Retrying { why: error.to_string() });
+            let verdict =
+                patiently(self.config.patience, shutdown, told, || client.submit_work(record));
+            match verdict {
+                Err(ClientError::Rejected(rejection))
+                    if rejection.code == Code::TooEarly && !shutdown.requested() =>
+                {
+                    self.pause();
+                }
+                verdict => return verdict,
+            }
+        }
+    }
+
+    /// What was refused is asked again soon enough; not in a tight loop.
+    fn pause(&self) {
+        self.shutdown.wait(std::time::Duration::from_millis(self.config.poll_ms));
     }
 
     /// Fetches what the order names, carries it out, and signs the result once it is recorded. The
@@ -387,7 +418,7 @@ impl Server<'_, '_> {
         &mut self,
         order: &WorkOrder,
         served: &mut Served,
-    ) -> Result<Result<florin_protocol::WorkResult, String>, ProviderError> {
+    ) -> Result<Result<WorkResult, String>, ProviderError> {
         let Served { spec, holdout } = served;
         let model = model_bytes(spec);
         if order.holdout != spec.holdout.digest {

@@ -124,6 +124,19 @@ fn a_provider_stopped_after_any_step_stakes_once_and_is_paid_the_same() {
 }
 
 #[test]
+fn a_stake_that_was_asked_back_is_taken_on_again() {
+    let market = Market::begin(1, true);
+    let mut events = Vec::new();
+    // Registered, staked, pledged.
+    run(&market, &config(&market), Some(3), &mut events).unwrap();
+    market.ledger.unstake(&wallet(5)).unwrap();
+    assert!(market.ledger.stake_of(wallet(5).address()).unwrap().release.is_some());
+    run(&market, &config(&market), Some(1), &mut events).unwrap();
+    let stake = market.ledger.stake_of(wallet(5).address()).unwrap();
+    assert_eq!((stake.release, stake.amount > fln("5")), (None, true));
+}
+
+#[test]
 fn a_task_that_takes_too_much_is_skipped() {
     let market = Market::begin(1, true);
     let config = ProviderConfig { stake_max: Some(fln("4")), ..config(&market) };

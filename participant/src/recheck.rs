@@ -32,7 +32,7 @@ pub fn recheck(
             Ok(WorkResult { valuation: valuation.clone(), metrics, model: report.model })
         }
         (RoundOutcome::Settled, ..) => {
-            return vec![difference("valuation", "absent", "needed by a settled round")];
+            return vec![difference("valuation", &"absent", &"needed by a settled round")];
         }
     };
     let work: Vec<_> =
@@ -49,7 +49,7 @@ pub fn recheck(
     });
     match closed {
         Ok(ours) => compare(String::new(), &json(report), &json(&ours), &mut found),
-        Err(error) => found.push(difference("lines", "paid", error)),
+        Err(error) => found.push(difference("lines", &"paid", &error)),
     }
     found
 }
@@ -77,8 +77,8 @@ fn continues(
 
 pub(crate) fn difference(
     line: impl Into<String>,
-    reported: impl ToString,
-    recomputed: impl ToString,
+    reported: &dyn ToString,
+    recomputed: &dyn ToString,
 ) -> Difference {
     Difference {
         line: line.into(),

@@ -129,7 +129,7 @@ pub(crate) enum Lie {
     WrongBase,
     /// Blobs have a flipped byte.
     WrongBytes,
-    /// The clock is never at an end: every request is answered with 503.
+    /// Every request is answered with "later".
     Away,
 }
 
@@ -540,8 +540,8 @@ impl State {
             true => NodeSigner::from_seed(&[9; 32]),
             false => self.node.clone(),
         };
-        let other = Receipt { update: Digest([1; 32]), ..receipt.clone() };
-        json(&signer.sign(if self.lies(Lie::OtherReceipt) { other } else { receipt }))
+        let update = if self.lies(Lie::OtherReceipt) { Digest([1; 32]) } else { receipt.update };
+        json(&signer.sign(Receipt { update, ..receipt }))
     }
 
     fn entries(&self) -> Vec<Entry> {
@@ -605,8 +605,9 @@ impl State {
         let mut engine = engine(EngineKind::Reference, 1).unwrap();
         let outcome = match entries.is_empty() {
             true => Err(AbandonReason::TooFewUpdates { got: 0, needed: 1 }),
-            false => carry_out(&inputs, engine.as_mut())
-                .map_err(|_| AbandonReason::ValuationFailed),
+            false => {
+                carry_out(&inputs, engine.as_mut()).map_err(|_| AbandonReason::ValuationFailed)
+            }
         };
         let mut result = outcome.as_ref().map(|outcome| outcome.result.clone());
         if let (true, Ok(result)) = (self.lies(Lie::WrongScore), &mut result) {

@@ -25,7 +25,7 @@ impl Agent<'_, '_> {
         let header = self.header(offer, &bytes);
         let signed = match self.guard.sign_update(header) {
             Err(error @ GuardError::DoubleUpdate { .. }) => {
-                self.lose(error.code(), error);
+                self.lose(error.code(), &error);
                 return Ok(());
             }
             other => other?,
@@ -39,7 +39,7 @@ impl Agent<'_, '_> {
                 Ok(())
             }
             Err(ClientError::Rejected(rejection)) => {
-                self.lose(rejection.code.as_str(), rejection.message);
+                self.lose(rejection.code.as_str(), &rejection.message);
                 Ok(())
             }
             Err(error) => Err(error.into()),
@@ -73,14 +73,14 @@ impl Agent<'_, '_> {
     /// Uploads what was committed to, and keeps the receipt.
     pub(super) fn reveal(&mut self, round: Round) -> Result<(), AgentError> {
         let Some(signed) = self.guard.update_of(self.spec.market, self.config.task, round) else {
-            self.lose("NOT_COMMITTED", "nothing was signed for this round");
+            self.lose("NOT_COMMITTED", &"nothing was signed for this round");
             return Ok(());
         };
         let limit = florin_work::model_bytes(&self.spec);
         let bytes = self.store.update(round, limit)?.unwrap_or_default();
         if blob_digest(&bytes) != signed.header.body.update {
             let why = "the committed update is not on disk any more, so it cannot be uploaded";
-            self.lose("NOT_FOUND", why);
+            self.lose("NOT_FOUND", &why);
             return Ok(());
         }
         self.upload(round, &signed, &bytes)
@@ -103,7 +103,7 @@ impl Agent<'_, '_> {
             // The view was older than the phase; the next one will be newer.
             Err(ClientError::Rejected(rejection)) if rejection.code == Code::TooEarly => Ok(()),
             Err(ClientError::Rejected(rejection)) => {
-                self.lose(rejection.code.as_str(), rejection.message);
+                self.lose(rejection.code.as_str(), &rejection.message);
                 Ok(())
             }
             Err(error) => Err(error.into()),

@@ -252,7 +252,7 @@ impl Agent<'_, '_> {
     }
 
     /// Gives this round up; the next one begins afresh.
-    fn lose(&mut self, code: &'static str, why: impl ToString) {
+    fn lose(&mut self, code: &'static str, why: &dyn std::fmt::Display) {
         self.running.stage = Stage::Lost;
         let round = self.running.round;
         self.tell(&Event::RoundLost { round, code, why: why.to_string() });

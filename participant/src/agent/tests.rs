@@ -1,4 +1,3 @@
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use florin_learning::engine::{BackendError, EvalError, TrainError};
@@ -6,7 +5,7 @@ use florin_learning::{
     Dataset, EngineKind, Evaluator, ModelSpec, Step as TrainStep, Trained, Trainer, Training,
     engine,
 };
-use florin_protocol::{Canonical, Reason};
+use florin_protocol::{Canonical, UpdateHeader, blob_digest, pay::Reason};
 
 use super::*;
 use crate::behaviour::{BehaviourKind, Honest};
@@ -46,12 +45,7 @@ impl Trainer for Counting {
 }
 
 impl Evaluator for Counting {
-    fn row_losses(
-        &mut self,
-        _: &ModelSpec,
-        _: &[f64],
-        _: &Dataset,
-    ) -> Result<Vec<f64>, EvalError> {
+    fn row_losses(&mut self, _: &ModelSpec, _: &[f64], _: &Dataset) -> Result<Vec<f64>, EvalError> {
         Err(never())
     }
     fn row_slopes(
@@ -223,9 +217,8 @@ fn experiments_say_so_and_earn_nothing() {
         let experiment = Event::Experiment { behaviour: kind.as_str() };
         assert_eq!(person.events[0], experiment);
         assert!(experiment.to_string().starts_with("EXPERIMENT"));
-        let reports: Vec<Report> = (1..=3)
-            .map(|r| market.client().report(market.task, Round(r)).unwrap().body)
-            .collect();
+        let reports: Vec<Report> =
+            (1..=3).map(|r| market.client().report(market.task, Round(r)).unwrap().body).collect();
         match kind {
             BehaviourKind::Idle => {
                 assert!(reports.iter().all(|r| r.lines[0].reason == Reason::Idle));
@@ -322,46 +315,41 @@ fn a_coordinator_that_is_away_is_waited_for_and_then_given_up() {
 }
 
 #[test]
-fn another_update_for_a_signed_round_is_not_signed() {
+fn an_update_swapped_on_disk_after_it_was_signed_is_not_signed_again() {
     let market = Market::begin(1, false);
     let mut person = Person::new(&market, 4, BehaviourKind::Honest);
-    // Trained and told; not yet committed.
-    let at = |person: &Person| {
-        person.events.iter().position(|e| matches!(e, Event::Committed { .. })).map(|at| at + 1)
-    };
-    let mut probe = Person::new(&market, 4, BehaviourKind::Honest);
-    probe.config.folder = market.folder.path().join("probe");
-    let other = Market::begin(1, false);
-    probe.config.task = other.task;
-    probe.run(&other, None).unwrap();
-    person.run(&market, at(&probe)).unwrap();
-    // The bytes on disk are swapped for another update: the guard remembers the first.
+    // Registered, bonded, enrolled, asked, trained; the commit is recorded next.
+    person.run(&market, Some(5)).unwrap();
+    assert!(matches!(person.events.last(), Some(Event::Stopped)));
     let path = person.config.folder.join(market.task.to_string()).join("1/update.safetensors");
-    let zeros = vec![0.0; 15];
-    std::fs::write(&path, florin_work::encode(&market.spec, &zeros)).unwrap();
-    let client = market.client();
-    let view = client.task(market.task).unwrap();
-    assert_eq!(view.phase, florin_protocol::Phase::Revealing);
-    let mut guard = Guard::open(&person.config.folder.join("guard"), wallet(4).node_signer()).unwrap();
-    let scope = view.offer.unwrap().body.scope;
-    let signed = guard.update_of(scope.market, scope.task, scope.round).unwrap();
-    let forged = florin_protocol::UpdateHeader {
-        update: florin_protocol::blob_digest(&std::fs::read(&path).unwrap()),
-        ..signed.header.body.clone()
-    };
-    assert_eq!(guard.sign_update(forged).unwrap_err().code(), "DOUBLE_SIGN");
-    assert_eq!(guard.sign_update(signed.header.body.clone()).unwrap(), signed);
-    assert_eq!(signed.commit.body.commitment, signed.header.body.commitment());
-    assert_eq!(signed.header.body.scope.digest_of(), scope.digest_of());
+    let trained = std::fs::read(&path).unwrap();
+    let view = market.client().task(market.task).unwrap();
+    let offer = view.offer.unwrap().body;
+    let mut guard =
+        Guard::open(&person.config.folder.join("guard"), person.wallet.node_signer()).unwrap();
+    guard.sign_update(header(&person, &offer, &trained)).unwrap();
+    drop(guard);
+    std::fs::write(&path, florin_work::encode(&market.spec, &[0.0; 15])).unwrap();
+    // Read, and lost: the guard remembers the first one.
+    person.run(&market, Some(5)).unwrap();
+    assert_eq!(person.lost(), ["DOUBLE_SIGN"], "{:?}", person.events);
+    assert_eq!(market.heard("POST", "/commits"), 0);
+    // The bytes that were signed are welcome still.
+    std::fs::write(&path, trained).unwrap();
+    assert!(person.run(&market, None).unwrap().finished);
 }
 
-trait DigestOf {
-    fn digest_of(&self) -> BTreeMap<&'static str, String>;
-}
-
-impl DigestOf for florin_protocol::Scope {
-    fn digest_of(&self) -> BTreeMap<&'static str, String> {
-        [("task", self.task.to_string()), ("round", self.round.to_string())].into()
+fn header(person: &Person, offer: &Offer, bytes: &[u8]) -> UpdateHeader {
+    UpdateHeader {
+        scope: offer.scope,
+        sender: person.wallet.address(),
+        offer: offer.digest(),
+        base_model: offer.base_model,
+        rows: person.data.rows() as u64,
+        update: blob_digest(bytes),
+        bytes: bytes.len() as u64,
+        salt: florin_protocol::Digest([1; 32]),
+        expires: offer.reveal_by,
     }
 }
 

@@ -23,7 +23,7 @@ impl Agent<'_, '_> {
             Err(AgentError::Training { source: TrainError::Stopped { .. }, .. }) => return Ok(()),
             // No update is better than a broken one, and the next round begins from another model.
             Err(AgentError::Training { source: source @ TrainError::Diverged { .. }, .. }) => {
-                self.lose("TRAINING_FAILED", source);
+                self.lose("TRAINING_FAILED", &source);
                 return Ok(());
             }
             Err(error) => return Err(error),
@@ -32,7 +32,7 @@ impl Agent<'_, '_> {
         let bytes = florin_work::encode(&self.spec, &delta);
         // What the coordinator would refuse is better not committed to.
         if let Err(rejection) = florin_work::check_update(&self.spec, &bytes) {
-            self.lose(rejection.code.as_str(), rejection.message);
+            self.lose(rejection.code.as_str(), &rejection.message);
             return Ok(());
         }
         self.store.keep_update(round, &bytes)?;

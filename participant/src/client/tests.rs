@@ -66,7 +66,7 @@ fn an_endless_answer_is_not_read() {
 fn another_coordinator_than_at_first_contact_is_refused() {
     let market = Market::begin(1, false);
     let pin = market.folder.path().join("coordinator.json");
-    let config = ClientConfig { url: market.url.clone(), pin: Some(pin.clone()) };
+    let config = ClientConfig { url: market.url, pin: Some(pin.clone()) };
     Client::connect(&config).unwrap();
     Client::connect(&config).unwrap();
     let text = std::fs::read_to_string(&pin).unwrap();
