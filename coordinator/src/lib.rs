@@ -5,11 +5,11 @@
 //! [`florin_protocol::close_round`] decides. It does no learning either: the valuer it is handed computes what updates
 //! were worth, and anybody can compute it again.
 //!
-//! * [`engine`]: (state, event, now) → effects; pure.
-//! * [`store`]: journal and blobs, one folder, one owner.
-//! * [`host`]: one thread around the engine, and its workers.
-//! * [`server`]: routes, limits, signatures.
-//! * [`config`]: settings.
+//! * [`engine`] is a function, (state, event, now) → effects; pure.
+//! * [`store`] has journal and blobs, one folder, one owner.
+//! * [`host`] is one thread around the engine, and its workers.
+//! * [`server`] has routes, limits, signatures.
+//! * [`config`] has the settings.
 //!
 //! [`run`] puts them together.
 
@@ -73,9 +73,10 @@ pub async fn run(
             () = shutdown => {}
             () = engine_gone => died = true,
         }
+        // Before the connections end, so that nobody is kept waiting for what will not come.
+        host.stop().await;
     };
     server::listen::serve(listener, router(app), config, until).await;
-    host.stop().await;
     // The threads end by themselves; waiting for them must not hold up the runtime.
     if tokio::task::spawn_blocking(move || running.join()).await.is_err() {
         tracing::error!("waiting for the coordinator's threads failed");

@@ -33,7 +33,7 @@ mod view;
 pub use event::{Applied, Effect, Event, Verdict};
 pub use state::State;
 use state::TaskState;
-pub use view::Visibility;
+pub use view::{Visibility, claim_proof};
 
 /// Tasks one coordinator remembers.
 pub const TASKS_MAX: usize = 10_000;

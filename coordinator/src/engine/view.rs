@@ -37,20 +37,15 @@ impl Engine {
         })
     }
 
-    /// A task as anybody may see it.
+    /// A task as anybody may see it, but for the running round's offer, which is returned beside it to be signed.
     ///
     /// # Errors
     /// [`Code::UnknownTask`].
-    pub fn view(
-        &self,
-        id: TaskId,
-        now: Tick,
-        sign: impl Fn(&Offer) -> Signed<Offer>,
-    ) -> Result<TaskView, Rejection> {
+    pub fn view(&self, id: TaskId, now: Tick) -> Result<(TaskView, Option<Offer>), Rejection> {
         let task = self.task(id)?;
         let running = task.running();
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        Ok(TaskView {
+        let view = TaskView {
             sequence: task.sequence,
             now,
             id,
@@ -62,11 +57,12 @@ impl Engine {
             enrolled: count(task.enrolled.len()),
             committed: running.map_or(0, |r| count(r.commits.len())),
             revealed: running.map_or(0, |r| count(r.updates.len())),
-            offer: running.map(|r| sign(&r.offer)),
+            offer: None,
             model: task.past.last().map_or(task.spec.base_model, |past| past.report.model),
             wanted: task.wanted.iter().copied().collect(),
             holdout_public: self.visibility(task.spec.holdout.digest) == Visibility::Public,
-        })
+        };
+        Ok((view, running.map(|running| running.offer.clone())))
     }
 
     /// Every task, in the order of their ids.
@@ -119,26 +115,15 @@ impl Engine {
         })
     }
 
-    /// What `account` can claim, from the last settlement that is final on the ledger.
+    /// The last report whose settlement is final on the ledger: what [`claim_proof`] proves from.
     ///
     /// # Errors
     /// [`Code::UnknownTask`]; [`Code::NotYetPublic`] before the first settlement is final.
-    pub fn proof(&self, id: TaskId, account: Address) -> Result<ClaimProof, Rejection> {
+    pub fn final_report(&self, id: TaskId) -> Result<&Report, Rejection> {
         let task = self.task(id)?;
         let past = task.finalised.last().and_then(|round| task.past(*round));
-        let Some(past) = past else {
-            return reject(Code::NotYetPublic, "no settlement of this task is final yet");
-        };
-        let broken =
-            |error: florin_protocol::AmountError| Rejection::new(Code::Internal, error.to_string());
-        let tree = totals_tree(&past.report.standings).map_err(broken)?;
-        let standing = past.report.standings.get(&account).copied().unwrap_or_default();
-        let total = standing.data.plus(standing.infrastructure).map_err(broken)?;
-        Ok(ClaimProof {
-            round: past.report.scope.round,
-            root: past.report.root,
-            total,
-            proof: tree.proof(account, total).unwrap_or_default(),
+        past.map(|past| &past.report).ok_or_else(|| {
+            Rejection::new(Code::NotYetPublic, "no settlement of this task is final yet")
         })
     }
 
@@ -209,6 +194,24 @@ impl Engine {
     pub fn stake_min(&self, id: TaskId) -> Result<Amount, Rejection> {
         self.task(id).map(|task| task.spec.budget.stake_min)
     }
+}
+
+/// What `account` can claim from a final report. The tree is built for it: not on the engine's thread.
+///
+/// # Errors
+/// [`Code::Internal`] if the totals overflow, which the pay rule makes impossible.
+pub fn claim_proof(report: &Report, account: Address) -> Result<ClaimProof, Rejection> {
+    let broken =
+        |error: florin_protocol::AmountError| Rejection::new(Code::Internal, error.to_string());
+    let tree = totals_tree(&report.standings).map_err(broken)?;
+    let standing = report.standings.get(&account).copied().unwrap_or_default();
+    let total = standing.data.plus(standing.infrastructure).map_err(broken)?;
+    Ok(ClaimProof {
+        round: report.scope.round,
+        root: report.root,
+        total,
+        proof: tree.proof(account, total).unwrap_or_default(),
+    })
 }
 
 impl TaskState {

@@ -28,17 +28,15 @@ impl<T> Delayed<T> {
 
     /// The next job, when there is one; `None` when nobody can send any more.
     pub(super) fn next(&mut self) -> Option<Job<T>> {
-        loop {
-            let first = (0..self.waiting.len()).min_by_key(|i| self.waiting[*i].0);
-            let Some(first) = first else {
-                return self.incoming.recv().ok().map(|what| Job { what, failures: 0 });
-            };
-            let wait = self.waiting[first].0.saturating_duration_since(Instant::now());
-            match self.incoming.recv_timeout(wait) {
-                Ok(what) => return Some(Job { what, failures: 0 }),
-                Err(RecvTimeoutError::Timeout) => return Some(self.waiting.swap_remove(first).1),
-                Err(RecvTimeoutError::Disconnected) => return None,
-            }
+        let first = (0..self.waiting.len()).min_by_key(|i| self.waiting[*i].0);
+        let Some(first) = first else {
+            return self.incoming.recv().ok().map(|what| Job { what, failures: 0 });
+        };
+        let wait = self.waiting[first].0.saturating_duration_since(Instant::now());
+        match self.incoming.recv_timeout(wait) {
+            Ok(what) => Some(Job { what, failures: 0 }),
+            Err(RecvTimeoutError::Timeout) => Some(self.waiting.swap_remove(first).1),
+            Err(RecvTimeoutError::Disconnected) => None,
         }
     }
 

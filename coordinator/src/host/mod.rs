@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use florin_ledger::Ledger;
+use florin_ledger::{Ledger, LocalChain, rpc};
 use florin_protocol::{
     Address, Canonical, Code, Digest, Market, NodeSigner, Rejection, Round, Signer, TaskId, Tick,
     WorkResult,
@@ -49,6 +49,18 @@ pub struct Parts {
 
 /// Takes a request of the ledger's remote interface and returns its answer, both as JSON.
 pub type LedgerDoor = Arc<dyn Fn(&[u8]) -> Result<Vec<u8>, Rejection> + Send + Sync>;
+
+/// The door of the embedded chain.
+#[must_use]
+pub fn door(chain: Arc<LocalChain>) -> LedgerDoor {
+    Arc::new(move |request: &[u8]| {
+        let request = serde_json::from_slice(request).map_err(|error| {
+            Rejection::new(Code::Malformed, format!("no request of the ledger: {error}"))
+        })?;
+        serde_json::to_vec(&rpc::answer(&chain, request))
+            .map_err(|error| Rejection::new(Code::Internal, error.to_string()))
+    })
+}
 
 /// The number of changes of each task's view since the beginning.
 pub type Sequences = BTreeMap<TaskId, u64>;

@@ -15,6 +15,8 @@ use crate::engine::Event;
 /// Pause before a refused transaction is tried again: a refusal is a fact about the ledger that only somebody else can
 /// change.
 const REFUSED_WAIT: Duration = Duration::from_secs(60);
+/// Pause while too many settlements wait for their windows.
+const LIMIT_WAIT: Duration = Duration::from_secs(5);
 /// Longest sleep while a challenge window is open; then the ledger's clock is asked again.
 const WINDOW_WAIT_MAX: Duration = Duration::from_secs(300);
 
@@ -44,8 +46,12 @@ pub fn settlement(report: &Report, digest: florin_protocol::Digest) -> Settlemen
 
 /// How a job went.
 enum Step {
-    Done(Event),
+    Done(Box<Event>),
     Wait(Duration),
+}
+
+fn done(event: Event) -> Step {
+    Step::Done(Box::new(event))
 }
 
 /// The ledger thread.
@@ -59,7 +65,7 @@ pub(super) fn work(
     while let Some(job) = jobs.next() {
         match step(&job.what, ledger.as_ref(), wallet.as_ref()) {
             Ok(Step::Wait(wait)) => jobs.later(job, wait),
-            Ok(Step::Done(event)) => tell(mailbox, &mut jobs, job, event),
+            Ok(Step::Done(event)) => tell(mailbox, &mut jobs, job, *event),
             Err(LedgerError::Unavailable(why)) => {
                 tracing::warn!(job = ?job.what, why, "the ledger does not answer; trying again");
                 jobs.again(job);
@@ -90,7 +96,7 @@ fn step(job: &LedgerJob, ledger: &dyn Ledger, wallet: &dyn Signer) -> Result<Ste
             finalize(*task, *round, *payout, ledger, wallet)
         }
         LedgerJob::Close { task } => match ledger.close(wallet, *task) {
-            Ok(refund) => Ok(Step::Done(Event::Closed { task: *task, refund })),
+            Ok(refund) => Ok(done(Event::Closed { task: *task, refund })),
             Err(LedgerError::Refused(Refusal::TaskClosed(_))) => closed(*task, ledger),
             Err(LedgerError::Refused(Refusal::Pending(_))) => {
                 Ok(Step::Wait(Duration::from_secs(1)))
@@ -107,8 +113,10 @@ fn post(
 ) -> Result<Step, LedgerError> {
     let (task, round) = (settlement.task, settlement.round);
     match ledger.post(wallet, settlement) {
-        Ok(_) => Ok(Step::Done(Event::SettlementPosted { task, round })),
+        Ok(_) => Ok(done(Event::SettlementPosted { task, round })),
         Err(LedgerError::Refused(Refusal::TaskClosed(_))) => closed(task, ledger),
+        // Too many settlements wait for their windows: one of them will be final.
+        Err(LedgerError::Refused(Refusal::Limit(_))) => Ok(Step::Wait(LIMIT_WAIT)),
         Err(error) => Err(error),
     }
 }
@@ -144,10 +152,10 @@ fn decided(
     ledger: &dyn Ledger,
 ) -> Result<Option<Step>, LedgerError> {
     Ok(match ledger.settlement(task, payout)? {
-        SettlementStatus::Final => Some(Step::Done(Event::SettlementFinal { task, round })),
+        SettlementStatus::Final => Some(done(Event::SettlementFinal { task, round })),
         SettlementStatus::Unknown => {
             tracing::error!(%task, %round, "the arbiter cancelled the settlement: the task ends");
-            Some(Step::Done(Event::SettlementCancelled { task, round }))
+            Some(done(Event::SettlementCancelled { task, round }))
         }
         SettlementStatus::Pending => None,
     })
@@ -156,5 +164,5 @@ fn decided(
 /// Somebody else closed the task, as anybody may after its expiry.
 fn closed(task: TaskId, ledger: &dyn Ledger) -> Result<Step, LedgerError> {
     let refund = ledger.task(task)?.map(|state| state.refunded).unwrap_or_default();
-    Ok(Step::Done(Event::Closed { task, refund }))
+    Ok(done(Event::Closed { task, refund }))
 }

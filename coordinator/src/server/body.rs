@@ -111,7 +111,7 @@ impl Incoming {
     }
 
     /// Writes the rest to disk, hashing it; no more than `limit` bytes.
-    pub(super) async fn to_disk(&mut self, blobs: &Blobs, limit: u64) -> ApiResult<BlobWriter> {
+    pub(super) async fn write_to(&mut self, blobs: &Blobs, limit: u64) -> ApiResult<BlobWriter> {
         let mut writer = blobs.writer()?;
         let mut gathered = Vec::new();
         let mut total = 0u64;

@@ -124,11 +124,8 @@ impl App {
     }
 
     async fn view(&self, id: TaskId) -> ApiResult<TaskView> {
-        let app = self.clone();
-        let view = self
-            .host()
-            .read(move |engine, now| engine.view(id, now, |offer| app.node().sign(offer.clone())));
-        Ok(view.await??)
+        let (view, offer) = self.host().read(move |engine, now| engine.view(id, now)).await??;
+        Ok(TaskView { offer: offer.map(|offer| self.node().sign(offer)), ..view })
     }
 
     /// Waits for room for so many bytes in flight.

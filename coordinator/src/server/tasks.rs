@@ -14,11 +14,12 @@ use serde::Deserialize;
 use tokio::time::{Instant, timeout_at};
 
 use super::App;
+use super::body::blocking;
 use super::error::{ApiError, ApiResult};
 use super::extract::{Asked, At, SMALL_BYTES_MAX, Said, Verified, check_task};
 use crate::config::WAIT_MS_MAX;
-use crate::engine::Event;
 use crate::engine::state::Past;
+use crate::engine::{Event, claim_proof};
 
 pub(super) async fn publish(
     State(app): State<App>,
@@ -152,7 +153,8 @@ pub(super) async fn proof(
     State(app): State<App>,
     At((id, account)): At<(TaskId, Address)>,
 ) -> ApiResult<Json<ClaimProof>> {
-    Ok(Json(app.host().read(move |engine, _| engine.proof(id, account)).await??))
+    let report = app.host().read(move |engine, _| engine.final_report(id).cloned()).await??;
+    Ok(Json(blocking(move || claim_proof(&report, account)).await??))
 }
 
 pub(super) async fn close(

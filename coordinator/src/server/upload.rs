@@ -79,7 +79,7 @@ async fn store_update(
     let _slot = app.upload_slot(header.sender)?;
     let _room = app.room_for(header.bytes).await?;
     incoming.allow(app.config().body_time(header.bytes));
-    let mut writer = incoming.to_disk(app.host().blobs(), header.bytes).await?;
+    let mut writer = incoming.write_to(app.host().blobs(), header.bytes).await?;
     if writer.bytes() < header.bytes {
         let message = format!("{} of {} bytes came", writer.bytes(), header.bytes);
         return Err(ApiError::new(Code::Truncated, message));
@@ -91,7 +91,7 @@ async fn store_update(
     let (spec, blobs) = (spec.clone(), app.host().blobs().clone());
     blocking(move || {
         florin_work::check_update(&spec, &writer.read_back()?)?;
-        blobs.keep(writer)?;
+        blobs.keep(&writer)?;
         Ok(())
     })
     .await?
@@ -164,7 +164,7 @@ async fn receive_blob(app: &App, digest: Digest, incoming: &mut Incoming) -> Api
     let size = incoming.announced().unwrap_or(limit);
     let _room = app.room_for(size).await?;
     incoming.allow(app.config().body_time(size));
-    let writer = incoming.to_disk(app.host().blobs(), limit).await?;
+    let writer = incoming.write_to(app.host().blobs(), limit).await?;
     let specs = wanting.into_iter().map(|(spec, _)| spec).collect();
     let fitting = keep_blob(app, digest, specs, writer).await?;
     for task in fitting {
@@ -198,7 +198,7 @@ async fn keep_blob(
         match refused {
             Some(rejection) if fitting.is_empty() => Err(rejection.into()),
             _ => {
-                blobs.keep(writer)?;
+                blobs.keep(&writer)?;
                 Ok(fitting)
             }
         }

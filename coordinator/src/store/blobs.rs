@@ -98,21 +98,21 @@ impl Blobs {
         let mut writer = self.writer()?;
         writer.write(bytes)?;
         let digest = writer.digest();
-        self.keep(writer)?;
+        self.keep(&writer)?;
         Ok(digest)
     }
 
-    /// Makes a written blob durable under its digest.
+    /// Makes a written blob durable under its digest; the writer has nothing left to write then.
     ///
     /// # Errors
     /// [`BlobError::Full`], [`BlobError::Failed`].
-    pub fn keep(&self, writer: BlobWriter) -> Result<Digest, BlobError> {
+    pub fn keep(&self, writer: &BlobWriter) -> Result<Digest, BlobError> {
         let digest = writer.digest();
         let path = self.path(digest);
         if path.is_file() && self.open_checked(digest).is_ok() {
             return Ok(digest);
         }
-        self.place(&writer, &path).map_err(BlobError::of)?;
+        self.place(writer, &path).map_err(BlobError::of)?;
         Ok(digest)
     }
 

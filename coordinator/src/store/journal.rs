@@ -1,36 +1,25 @@
 //! The journal: an append-only file in which every record is chained to the one before.
 //!
-//! ```text
-//! "florin journal 1" · owner (32)                                        the file's head
-//! length (4) · check (4) · payload (length) · chain (32)                 a record
-//! ```
-//! The payload is the borsh form of a list of (moment, event): everything that was made durable with one fsync. `chain`
-//! hashes the chain before and the payload; `check` protects the length, so that a flipped bit in it cannot pass for a
-//! record that was cut off. All numbers are little endian.
-//!
 //! What a crash can leave is a last record that was never finished: it was never answered for either, and is cut off
 //! when the journal is opened. Anything else that does not add up is damage, and nothing is done with a damaged journal.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use florin_protocol::{Digest, Tick};
 
+use super::frames::{
+    CHAIN_BYTES, FRAME_HEAD_BYTES, HEAD_BYTES, Reader, head, length_check, next_chain,
+};
 use super::{is_full, sync_folder};
 use crate::engine::Event;
 
-const MAGIC: &[u8; 16] = b"florin journal 1";
-const HEAD_BYTES: u64 = 48;
-const FRAME_HEAD_BYTES: usize = 8;
-const CHAIN_BYTES: usize = 32;
 /// Largest payload of one record.
 pub const RECORD_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Room that must be free before a journal that was full takes records again.
 const ROOM_BYTES: usize = 64 * 1024;
-/// Disks write this much at once or not at all.
-const SECTOR_BYTES: u64 = 512;
 
 /// One event and the moment it was told at.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
@@ -302,151 +291,6 @@ fn make_head(file: &mut File, path: &Path, owner: Digest) -> Result<(), OpenErro
     file.set_len(0).map_err(unusable)?;
     file.write_all(&head).and_then(|()| file.sync_all()).map_err(unusable)?;
     path.parent().map_or(Ok(()), sync_folder).map_err(unusable)
-}
-
-fn head(owner: Digest) -> Vec<u8> {
-    let mut head = MAGIC.to_vec();
-    head.extend_from_slice(&owner.0);
-    head
-}
-
-fn first_chain(owner: Digest) -> Digest {
-    next_chain(owner, MAGIC)
-}
-
-fn next_chain(before: Digest, payload: &[u8]) -> Digest {
-    let mut hasher = blake3::Hasher::new_derive_key("florin v1 journal");
-    hasher.update(&before.0);
-    hasher.update(payload);
-    Digest(*hasher.finalize().as_bytes())
-}
-
-fn length_check(chain: Digest, length: u32) -> [u8; 4] {
-    let mut hasher = blake3::Hasher::new_derive_key("florin v1 journal length");
-    hasher.update(&chain.0);
-    hasher.update(&length.to_le_bytes());
-    let mut check = [0; 4];
-    hasher.finalize_xof().fill(&mut check);
-    check
-}
-
-/// Reads records up to `size` bytes of the file.
-struct Reader {
-    path: PathBuf,
-    file: BufReader<File>,
-    size: u64,
-    offset: u64,
-    records: u64,
-    chain: Digest,
-}
-
-/// A record that was read and adds up.
-struct Frame {
-    batch: Vec<Record>,
-    end: u64,
-    chain: Digest,
-}
-
-impl Reader {
-    fn new(path: &Path, owner: Digest, size: u64) -> Result<Self, OpenError> {
-        let unusable = |source| OpenError::Unusable { path: path.to_owned(), source };
-        let mut file = BufReader::new(File::open(path).map_err(unusable)?);
-        let mut found = [0; HEAD_BYTES as usize];
-        file.read_exact(&mut found).map_err(unusable)?;
-        if found.as_slice() != head(owner) {
-            let what = if found.starts_with(MAGIC) {
-                "it belongs to another market or coordinator"
-            } else {
-                "it does not begin as a journal does"
-            };
-            return Err(OpenError::Foreign { path: path.to_owned(), what: what.to_owned() });
-        }
-        let chain = first_chain(owner);
-        Ok(Self { path: path.to_owned(), file, size, offset: HEAD_BYTES, records: 0, chain })
-    }
-
-    /// The next record; `None` at the end or before a last record that was never finished.
-    fn next_record(&mut self) -> Result<Option<Frame>, OpenError> {
-        let left = self.size.saturating_sub(self.offset);
-        let mut frame_head = [0; FRAME_HEAD_BYTES];
-        if left < FRAME_HEAD_BYTES as u64 {
-            return Ok(None);
-        }
-        self.read(&mut frame_head)?;
-        let [a, b, c, d, check @ ..] = frame_head;
-        let length = u32::from_le_bytes([a, b, c, d]);
-        if check != length_check(self.chain, length) {
-            if frame_head == [0; FRAME_HEAD_BYTES] && self.rest_is_zero()? {
-                return Ok(None); // Room the file was given, and no bytes yet.
-            }
-            return Err(self.corrupt("its length is damaged"));
-        }
-        let whole = u64::from(length) + (FRAME_HEAD_BYTES + CHAIN_BYTES) as u64;
-        let end = self.offset.saturating_add(whole);
-        if end > self.size {
-            return Ok(None);
-        }
-        let mut payload = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
-        let mut chain = Digest::default();
-        self.read(&mut payload)?;
-        self.read(&mut chain.0)?;
-        if chain != next_chain(self.chain, &payload) {
-            let mut frame = frame_head.to_vec();
-            frame.extend_from_slice(&payload);
-            frame.extend_from_slice(&chain.0);
-            if end == self.size && has_hole(&frame, self.offset) {
-                return Ok(None);
-            }
-            return Err(self.corrupt("its checksum is wrong"));
-        }
-        let batch = Vec::<Record>::try_from_slice(&payload)
-            .map_err(|error| self.corrupt(&format!("another version wrote it ({error})")))?;
-        Ok(Some(Frame { batch, end, chain }))
-    }
-
-    fn hand_over(&mut self, frame: Frame, replay: &mut Replay<'_>) -> Result<(), OpenError> {
-        for record in frame.batch {
-            replay(record).map_err(|why| self.corrupt(&format!("the rules refuse it: {why}")))?;
-        }
-        self.offset = frame.end;
-        self.chain = frame.chain;
-        self.records = self.records.saturating_add(1);
-        Ok(())
-    }
-
-    fn read(&mut self, buffer: &mut [u8]) -> Result<(), OpenError> {
-        let unusable = |source| OpenError::Unusable { path: self.path.clone(), source };
-        self.file.read_exact(buffer).map_err(unusable)
-    }
-
-    fn rest_is_zero(&mut self) -> Result<bool, OpenError> {
-        let unusable = |source| OpenError::Unusable { path: self.path.clone(), source };
-        let mut block = [0; 8_192];
-        loop {
-            match self.file.read(&mut block).map_err(unusable)? {
-                0 => return Ok(true),
-                n if block.iter().take(n).any(|byte| *byte != 0) => return Ok(false),
-                _ => {}
-            }
-        }
-    }
-
-    fn corrupt(&self, what: &str) -> OpenError {
-        OpenError::Corrupt {
-            path: self.path.clone(),
-            record: self.records.saturating_add(1),
-            offset: self.offset,
-            what: what.to_owned(),
-        }
-    }
-}
-
-/// Whether a sector of the record was never written: it reads as zeros, which no hashed or signed content does.
-fn has_hole(frame: &[u8], offset: u64) -> bool {
-    let to_boundary = SECTOR_BYTES - offset % SECTOR_BYTES;
-    let (first, rest) = frame.split_at(frame.len().min(to_boundary as usize));
-    let mut sectors = std::iter::once(first).chain(rest.chunks(SECTOR_BYTES as usize));
-    sectors.any(|sector| sector.len() >= CHAIN_BYTES && sector.iter().all(|byte| *byte == 0))
 }
 
 #[cfg(test)]

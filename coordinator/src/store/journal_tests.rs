@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use florin_protocol::{Address, Code, Round, TaskId};
 
 use super::*;
+use crate::store::frames::SECTOR_BYTES;
 
 const OWNER: Digest = Digest([5; 32]);
 

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub mod blobs;
+mod frames;
 pub mod journal;
 
 pub use blobs::{BlobError, BlobWriter, Blobs};

@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 
 mod limits_hold;
+mod money_moves;
 mod replay_equals_live;
 mod restart_continues;
 mod routes_answer;

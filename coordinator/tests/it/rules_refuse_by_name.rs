@@ -1,7 +1,7 @@
 //! Every rule of a round, as tables: what is said, and the code it is refused with.
 
 use florin_coordinator::engine::state::Stage;
-use florin_coordinator::engine::{Effect, Event, Verdict, Visibility};
+use florin_coordinator::engine::{Effect, Event, Verdict, Visibility, claim_proof};
 use florin_protocol::*;
 
 use crate::support::*;
@@ -142,7 +142,7 @@ fn saying_the_same_again_changes_nothing_and_something_else_is_a_conflict() {
     let scope = header.scope;
     let receipt = world.engine.receipt(scope, address(1), header.digest()).unwrap();
     // Commitments cover update, salt and sender; a header with other rows still matches.
-    let more = UpdateHeader { rows: 999, ..header.clone() };
+    let more = UpdateHeader { rows: 999, ..world.header(1) };
     assert_eq!(world.code(Event::Revealed(node(1).sign(more))), Code::Conflicting);
     for i in 2..=4 {
         world.tell(world.revealed(i)).unwrap();
@@ -416,6 +416,10 @@ fn a_failed_valuation_abandons_the_round_without_a_debit() {
     assert_eq!(world.offer().scope.round, Round(2));
 }
 
+fn proof(world: &World, i: u8) -> ClaimProof {
+    claim_proof(world.engine.final_report(world.id).unwrap(), address(i)).unwrap()
+}
+
 /// Plays a whole task, and returns it at its end.
 fn whole_task() -> World {
     let mut world = World::opened(4);
@@ -440,20 +444,20 @@ fn whole_task() -> World {
 fn a_task_ends_when_every_settlement_is_final() {
     let mut world = whole_task();
     let task = world.id;
-    assert_eq!(world.engine.proof(task, address(1)).unwrap_err().code, Code::NotYetPublic);
+    assert_eq!(world.engine.final_report(task).unwrap_err().code, Code::NotYetPublic);
     world.tell(Event::SettlementFinal { task, round: Round(2) }).unwrap();
-    let proof = world.engine.proof(task, address(1)).unwrap();
-    assert_eq!(proof.round, Round(2));
+    let found = proof(&world, 1);
+    assert_eq!(found.round, Round(2));
     let applied = world.tell(Event::SettlementFinal { task, round: Round(3) }).unwrap();
     assert_eq!(applied.effects, [Effect::Close { task }]);
     world.tell(Event::Closed { task, refund: fln("1") }).unwrap();
     assert!(world.engine.outstanding().is_empty());
     assert_eq!(world.engine.state().tasks[&task].phase(), Phase::Done);
     for i in 1..=4 {
-        let proof = world.engine.proof(task, address(i)).unwrap();
-        assert!(merkle::verify(proof.root, address(i), proof.total, &proof.proof));
+        let found = proof(&world, i);
+        assert!(merkle::verify(found.root, address(i), found.total, &found.proof));
     }
-    let nobody = world.engine.proof(task, address(9)).unwrap();
+    let nobody = proof(&world, 9);
     assert!(nobody.total.is_zero() && nobody.proof.is_empty());
 }
 
@@ -493,7 +497,7 @@ fn a_cancelled_settlement_ends_the_task_and_is_never_claimed() {
     world.tell(Event::SettlementFinal { task, round: Round(1) }).unwrap();
     let applied = world.tell(Event::SettlementCancelled { task, round: Round(2) }).unwrap();
     assert_eq!(applied.effects, [Effect::Close { task }]);
-    assert_eq!(world.engine.proof(task, address(1)).unwrap().round, Round(1));
+    assert_eq!(proof(&world, 1).round, Round(1));
     let late = Event::SettlementFinal { task, round: Round(3) };
     assert_eq!(world.tell(late).unwrap().verdict, Verdict::Repeat);
 }

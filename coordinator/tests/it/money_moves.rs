@@ -1,0 +1,177 @@
+//! The coordinator on the embedded chain: what the rounds decide is what the books say.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use florin_coordinator::engine::claim_proof;
+use florin_coordinator::{App, Config, Folder, Host, LedgerDoor, Parts, SystemClock, host, router};
+use florin_ledger::{Claim, Genesis, Ledger, LocalChain, Terms};
+use florin_protocol::*;
+use tower::ServiceExt;
+
+use crate::shop::*;
+use crate::support::*;
+
+fn now() -> Tick {
+    host::Clock::now(&SystemClock)
+}
+
+fn chain(folder: &std::path::Path) -> Arc<LocalChain> {
+    let genesis = Genesis {
+        chain_id: ChainId(31_337),
+        operator: address(COORDINATOR),
+        operator_key: node(COORDINATOR).key(),
+        allocations: (1..=4).chain([BUYER]).map(|n| (address(n), fln("1000"))).collect(),
+        created: now(),
+    };
+    let path = folder.join("ledger.redb");
+    LocalChain::create(&path, &genesis).unwrap();
+    Arc::new(LocalChain::open(&path, node(COORDINATOR), Arc::new(now)).unwrap())
+}
+
+/// One message to the router.
+async fn post(router: &axum::Router, path: &str, body: Vec<u8>) -> (StatusCode, Vec<u8>) {
+    let method = if path.starts_with("blobs") { "PUT" } else { "POST" };
+    let request = axum::http::Request::builder().method(method).uri(format!("/v1/{path}"));
+    let answer =
+        router.clone().oneshot(request.body(axum::body::Body::from(body)).unwrap()).await.unwrap();
+    let status = answer.status();
+    (status, axum::body::to_bytes(answer.into_body(), usize::MAX).await.unwrap().to_vec())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_rounds_decide_is_paid_claimed_and_refunded_to_the_last_unit() {
+    let dir = tempfile::tempdir().unwrap();
+    let chain = chain(dir.path());
+    let market = Ledger::market(chain.as_ref());
+    let mut spec = TaskSpec { market, expires: now().after_ms(600_000), ..digits_spec() };
+    spec.budget.challenge_ms = 20;
+    spec.budget.unbond_ms = 20;
+    let id = spec.id();
+    chain.open_task(&Wallet::number(BUYER), &Terms::of(&spec)).unwrap();
+    for i in 1..=4 {
+        chain.bond(&Wallet::number(i), id, fln("6")).unwrap();
+    }
+    let parts = Parts {
+        ledger: chain.clone(),
+        wallet: Arc::new(Wallet::number(COORDINATOR)),
+        node: node(COORDINATOR),
+        valuer: work_valuer(),
+        clock: Arc::new(SystemClock),
+        door: None,
+    };
+    let folder = Folder::take(&dir.path().join("coordinator")).unwrap();
+    let (host, running) = Host::start(folder, parts).unwrap();
+    let config = Config::new("127.0.0.1:0".parse().unwrap(), dir.path().to_owned());
+    let door: LedgerDoor = host::door(chain.clone());
+    let (signer, wallet) = (node(COORDINATOR), address(COORDINATOR));
+    let app = App::new(host.clone(), config, chain.clone(), signer, wallet, Some(door));
+    let router = router(app);
+    let (status, answer) = post(&router, "ledger", b"\"market\"".to_vec()).await;
+    assert_eq!(status, StatusCode::OK, "{}", String::from_utf8_lossy(&answer));
+    play(&router, &host, &spec).await;
+    check_books(&chain, &host, &spec).await;
+    host.stop().await;
+    drop((router, host));
+    tokio::task::spawn_blocking(move || running.join()).await.unwrap();
+}
+
+/// Publishes the task and plays its two rounds to the end.
+async fn play(router: &axum::Router, host: &Host, spec: &TaskSpec) {
+    let id = spec.id();
+    let expires = now().after_ms(300_000);
+    let send = |path: String, body: Vec<u8>| async move {
+        let (status, answer) = post(router, &path, body).await;
+        assert!(status.is_success(), "{path}: {}", String::from_utf8_lossy(&answer));
+    };
+    send("tasks".to_owned(), serde_json::to_vec(spec).unwrap()).await;
+    for bytes in [base_model().to_vec(), holdout()] {
+        send(format!("blobs/{}", blob_digest(&bytes)), bytes).await;
+    }
+    for i in 1..=4 {
+        let (wallet, node, role) = (Wallet::number(i), node(i), Role::Participant);
+        let said = Registration::sign(spec.market, &wallet, &node, role, expires).unwrap();
+        send("registrations".to_owned(), serde_json::to_vec(&said).unwrap()).await;
+        let enrol = Enrol { market: spec.market, task: id, sender: address(i), expires };
+        let said = serde_json::to_vec(&node.sign(enrol)).unwrap();
+        send(format!("tasks/{id}/enrol"), said).await;
+    }
+    let mut changes = host.changes();
+    let mut played = Round(0);
+    loop {
+        changes.mark_unchanged();
+        let at = host.read(move |engine, _| {
+            let task = &engine.state().tasks[&id];
+            (task.phase(), task.running().map(|running| running.offer.clone()))
+        });
+        match at.await.unwrap() {
+            (Phase::Done, _) => return,
+            (Phase::Committing, Some(offer)) if offer.scope.round > played => {
+                played = offer.scope.round;
+                let base = host.blobs().read(offer.base_model).unwrap();
+                let updates: Vec<_> = (1..=4).map(|i| update(spec, &offer, &base, i)).collect();
+                for (i, (header, _)) in (1..).zip(&updates) {
+                    let said = Commit {
+                        scope: header.scope,
+                        sender: header.sender,
+                        offer: header.offer,
+                        commitment: header.commitment(),
+                    };
+                    let said = serde_json::to_vec(&node(i).sign(said)).unwrap();
+                    send(format!("tasks/{id}/commits"), said).await;
+                }
+                for (i, (header, bytes)) in (1..).zip(updates) {
+                    let body = framed(&node(i).sign(header), &bytes);
+                    send(format!("tasks/{id}/updates"), body).await;
+                }
+            }
+            _ => {
+                let change = changes.changed();
+                tokio::time::timeout(Duration::from_secs(30), change).await.unwrap().unwrap();
+            }
+        }
+    }
+}
+
+fn update(spec: &TaskSpec, offer: &Offer, base: &[u8], i: u8) -> (UpdateHeader, Vec<u8>) {
+    let bytes = trained(spec, base, i);
+    let header = UpdateHeader {
+        scope: offer.scope,
+        sender: address(i),
+        offer: offer.digest(),
+        base_model: offer.base_model,
+        rows: 200,
+        update: blob_digest(&bytes),
+        bytes: bytes.len() as u64,
+        salt: Digest([i; 32]),
+        expires: offer.reveal_by,
+    };
+    (header, bytes)
+}
+
+/// deposited = data paid + infrastructure paid + refunded + still locked; and everybody can claim.
+async fn check_books(chain: &LocalChain, host: &Host, spec: &TaskSpec) {
+    let id = spec.id();
+    let books = chain.task(id).unwrap().unwrap();
+    assert!(books.closed && books.data_locked.is_zero() && books.infrastructure_locked.is_zero());
+    let spent = Amount::total([books.data_paid, books.infrastructure_paid, books.refunded]);
+    let deposited = spec.budget.data.plus(spec.budget.infrastructure).unwrap();
+    assert_eq!(spent.unwrap(), deposited);
+    let report = host.read(move |engine, _| engine.report(id, Round(2)).unwrap().clone());
+    let report = report.await.unwrap();
+    assert_eq!((books.data_paid, books.root), (report.data_total, report.root));
+    let mut claimed = Amount::ZERO;
+    for i in 1..=4 {
+        let account = address(i);
+        let proof = claim_proof(&report, account).unwrap();
+        if proof.total.is_zero() {
+            continue;
+        }
+        let claim = Claim { task: id, account, total: proof.total, proof: proof.proof };
+        claimed = claimed.plus(chain.claim(&Wallet::number(i), &claim).unwrap()).unwrap();
+    }
+    assert!(!claimed.is_zero());
+    assert_eq!(claimed, books.data_paid);
+    assert!(chain.task(id).unwrap().unwrap().owed.is_zero());
+}
