@@ -67,6 +67,8 @@ pub(super) fn settling(stage: &Stage) -> Result<(), String> {
 pub(super) fn bad_settlements(stage: &Stage) -> Result<(), String> {
     let (ledger, coordinator) = (stage.ledger(), stage.coordinator()?);
     stage.opened()?;
+    let zeroth = stage.settlement(0, 30, 10)?;
+    stage.refused("BAD_SETTLEMENT", ledger.post(coordinator, &zeroth))?;
     let first = stage.settlement(2, 30, 10)?;
     stage.ok(ledger.post(coordinator, &first))?;
     let next = stage.settlement(3, 40, 10)?;

@@ -72,7 +72,7 @@ pub(crate) fn load(store: &Store, trust: Trust) -> Result<Loaded, ChainError> {
         tracing::warn!("the ledger's first page does not tell the newest acknowledged block");
     }
     let mut loaded = Loaded {
-        state: State::genesis(&genesis.allocations),
+        state: State::begin(&genesis.allocations),
         head: Head::genesis(&genesis),
         genesis,
         recent: Recent::default(),

@@ -101,7 +101,7 @@ impl LocalChain {
     }
 
     fn create_on(device: Device, genesis: &Genesis) -> Result<Store, ChainError> {
-        let state = State::genesis(&genesis.allocations);
+        let state = State::begin(&genesis.allocations);
         let rows = state.rows()?;
         let store = Store::create(device, &genesis.to_bytes(), &rows)?;
         store.remember(Witness { number: 0, digest: genesis.digest() })?;

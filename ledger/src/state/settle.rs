@@ -78,6 +78,9 @@ fn check_settlement(
     if now > terms.expires {
         return wrong(format!("the task expired at {}, and it is {now}", terms.expires));
     }
+    if *round < Round::FIRST {
+        return wrong(format!("rounds begin with {}", Round::FIRST));
+    }
     let (last, data, infrastructure) = before(draft, record);
     if let Some(last) = last.filter(|last| round <= last) {
         return wrong(format!("round {last} is settled already: rounds must ascend"));

@@ -191,8 +191,9 @@ fn count(length: usize) -> u64 {
 }
 
 impl State {
-    /// The state that a genesis leads to: money is made here, once.
-    pub(crate) fn genesis(allocations: &[(Address, Amount)]) -> Self {
+    /// The state that a chain begins with: money is made here, once. Each account must be listed once.
+    #[must_use]
+    pub fn begin(allocations: &[(Address, Amount)]) -> Self {
         let books = allocations.iter().map(|(owner, amount)| (Account::Wallet(*owner), *amount));
         Self { books: books.collect(), ..Self::default() }
     }

@@ -1,0 +1,185 @@
+//! The ledger over HTTP: the same suite, and answers that get lost.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::thread;
+
+use florin_ledger::conformance::{self, FUNDS, Fixture, SIGNERS, TestSigner, World};
+use florin_ledger::rpc::{Request, answer};
+use florin_ledger::{Genesis, Ledger, LedgerError, LocalChain, RemoteLedger};
+use florin_protocol::{Address, Amount, Canonical, ChainId, NodeSigner, Signer, Tick};
+use tempfile::TempDir;
+
+const HONEST: u8 = 0;
+/// Carries a transaction out and hangs up before it answers.
+const LOSES_ANSWERS: u8 = 1;
+/// Hangs up before it carries anything out.
+const LOSES_REQUESTS: u8 = 2;
+/// Answers 503.
+const BUSY: u8 = 3;
+
+struct Server {
+    url: String,
+    mood: Arc<AtomicU8>,
+    now: Arc<AtomicU64>,
+    _folder: TempDir,
+}
+
+fn signer(n: usize) -> TestSigner {
+    TestSigner::new(n as u64).unwrap()
+}
+
+fn serve() -> Server {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger");
+    let operator = NodeSigner::from_seed(&[3; 32]);
+    let genesis = Genesis {
+        chain_id: ChainId(5),
+        operator: Address([1; 20]),
+        operator_key: operator.key(),
+        allocations: (0..SIGNERS).map(|n| (signer(n).address(), FUNDS)).collect(),
+        created: Tick(1_000),
+    };
+    LocalChain::create(&path, &genesis).unwrap();
+    let now = Arc::new(AtomicU64::new(1_000));
+    let clock = Arc::clone(&now);
+    let clock = Arc::new(move || Tick(clock.load(Ordering::SeqCst)));
+    let chain = Arc::new(LocalChain::open(&path, operator, clock).unwrap());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let mood = Arc::new(AtomicU8::new(HONEST));
+    let shared = Arc::clone(&mood);
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (chain, mood) = (Arc::clone(&chain), Arc::clone(&shared));
+            thread::spawn(move || converse(&stream.unwrap(), &chain, &mood));
+        }
+    });
+    Server { url, mood, now, _folder: folder }
+}
+
+/// As little HTTP as it takes: a request with a length, a response with one.
+fn converse(stream: &TcpStream, chain: &LocalChain, mood: &AtomicU8) -> Option<()> {
+    let mut reader = BufReader::new(stream);
+    loop {
+        let (mut line, mut length) = (String::new(), 0);
+        reader.read_line(&mut line).ok()?;
+        assert!(line.is_empty() || line.starts_with("POST /v1/ledger "), "{line}");
+        loop {
+            let mut header = String::new();
+            if reader.read_line(&mut header).ok()? == 0 {
+                return None;
+            }
+            if header.trim().is_empty() {
+                break;
+            }
+            let (name, value) = header.split_once(':').unwrap();
+            if name.eq_ignore_ascii_case("content-length") {
+                length = value.trim().parse().unwrap();
+            }
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).ok()?;
+        let request: Request = serde_json::from_slice(&body).unwrap();
+        let write = matches!(request, Request::Submit(_));
+        let mood = mood.load(Ordering::SeqCst);
+        if write && mood == LOSES_REQUESTS {
+            return None;
+        }
+        let response = serde_json::to_vec(&answer(chain, request)).unwrap();
+        if write && mood == LOSES_ANSWERS {
+            return None;
+        }
+        let status = if mood == BUSY { "503 Busy" } else { "200 OK" };
+        // In one piece: two small writes would wait for each other's acknowledgement.
+        let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n", response.len());
+        let mut stream = stream;
+        stream.write_all(&[head.as_bytes(), &response].concat()).ok()?;
+    }
+}
+
+struct Remote;
+
+impl Fixture for Remote {
+    fn new_world(&self) -> World {
+        let server = serve();
+        let ledger = RemoteLedger::connect(&server.url).unwrap();
+        World {
+            ledger: Box::new(ledger),
+            signers: (0..SIGNERS).map(|n| Box::new(signer(n)) as Box<dyn Signer>).collect(),
+            advance: Box::new(move |ms| _ = server.now.fetch_add(ms, Ordering::SeqCst)),
+        }
+    }
+}
+
+#[test]
+fn a_remote_ledger_conforms() {
+    conformance::run(&Remote).unwrap();
+}
+
+#[test]
+fn a_lost_answer_is_looked_up_and_nothing_is_done_twice() {
+    let server = serve();
+    let ledger = RemoteLedger::connect(&server.url).unwrap();
+    let (alice, bob) = (signer(0), signer(1).address());
+    let one = Amount::from_units(1);
+    let balance = || ledger.balance(bob).unwrap();
+    server.mood.store(LOSES_ANSWERS, Ordering::SeqCst);
+    ledger.transfer(&alice, bob, one).unwrap();
+    assert_eq!(balance(), FUNDS.plus(one).unwrap());
+    server.mood.store(LOSES_REQUESTS, Ordering::SeqCst);
+    match ledger.transfer(&alice, bob, one) {
+        Err(LedgerError::Unavailable(what)) => {
+            assert!(what.contains("has not been carried out so far"), "{what}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(balance(), FUNDS.plus(one).unwrap());
+    server.mood.store(BUSY, Ordering::SeqCst);
+    match ledger.balance(bob) {
+        Err(LedgerError::Unavailable(what)) => assert!(what.contains("503"), "{what}"),
+        other => panic!("{other:?}"),
+    }
+    server.mood.store(HONEST, Ordering::SeqCst);
+    ledger.transfer(&alice, bob, one).unwrap();
+    assert_eq!(balance(), FUNDS.plus(Amount::from_units(2)).unwrap());
+    // Refusals come through as refusals.
+    let refused = ledger.transfer(&alice, bob, Amount::ZERO);
+    assert!(matches!(refused, Err(LedgerError::Refused(_))), "{refused:?}");
+}
+
+#[test]
+fn nobody_there_is_said_and_not_waited_for() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let error = RemoteLedger::connect(&format!("http://{free}")).unwrap_err();
+    assert!(error.to_string().contains("[LEDGER_UNAVAILABLE]"), "{error}");
+}
+
+#[test]
+fn a_stranger_follows_the_chain_from_its_genesis() {
+    let server = serve();
+    let ledger = RemoteLedger::connect(&server.url).unwrap();
+    let (alice, bob) = (signer(0), signer(1).address());
+    for n in 1..=3 {
+        ledger.transfer(&alice, bob, Amount::from_units(n)).unwrap();
+    }
+    let genesis = ledger.genesis().unwrap();
+    let mut parent = genesis.digest();
+    let mut state = florin_ledger::state::State::begin(&genesis.allocations);
+    let mut number = 0;
+    while let Some(block) = ledger.block(number + 1).unwrap() {
+        let header = block.header.verify(genesis.operator_key).unwrap();
+        assert_eq!((header.number, header.parent), (number + 1, parent));
+        for signed in block.transactions {
+            let checked = signed.check(genesis.market()).unwrap();
+            florin_ledger::state::apply(&mut state, checked.transaction(), header.time).unwrap();
+        }
+        parent = block.header.digest();
+        number += 1;
+    }
+    assert_eq!(number, 3);
+    assert_eq!(ledger.head().unwrap().digest, parent);
+    assert_eq!(state.balance(bob), ledger.balance(bob).unwrap());
+}
