@@ -139,8 +139,8 @@ data = "1000"
 infrastructure = "50"
 # Ten rounds lower the loss by about 1.9 nats; the price caps the generous first rounds.
 per_nat_max = "500"
-# Two standard errors of the summed scores: random noise must not look useful by luck.
-withheld = 2
+# Three standard errors of the summed scores: neither noise nor harm must look useful by luck.
+withheld = 3
 # A row takes 0.1 FLN of bond, and a round debits half a florin at most: the smallest shard's bond outlasts ten debits.
 bond_min = "2"
 bond_per_row = "0.1"

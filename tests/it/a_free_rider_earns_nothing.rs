@@ -1,0 +1,36 @@
+//! A free-rider earns nothing: neither who sends noise, nor who flips labels, nor who sends the model back unchanged.
+
+use florin_protocol::{Amount, Statement};
+
+use crate::support::{Plan, TestMarket};
+
+#[test]
+fn a_free_rider_earns_nothing() {
+    let mut plan = Plan::honest(3);
+    plan.participants.extend([
+        ("noah", Some("noise")),
+        ("flo", Some("flip")),
+        ("ida", Some("idle")),
+    ]);
+    plan.target = 6;
+    let market = TestMarket::open(plan);
+    let task = market.run();
+    let last = market.report(task, 3);
+    for name in ["noah", "flo", "ida"] {
+        let account = market.account(name);
+        let standing = last.standings[&account];
+        assert_eq!(standing.data, Amount::ZERO, "{name}: {standing:?}");
+        for round in 1..=3 {
+            let statement = Statement::of(&market.report(task, round), account).unwrap();
+            assert!(!statement.why.is_empty(), "{name} is told why in round {round}");
+        }
+    }
+    let idle = last.standings[&market.account("ida")];
+    assert_eq!((idle.scored_nano, idle.debited), (0, Amount::ZERO), "idleness costs nothing");
+    for name in ["ann", "ben", "cy"] {
+        assert!(
+            !last.standings[&market.account(name)].data.is_zero(),
+            "{name} is paid beside them"
+        );
+    }
+}

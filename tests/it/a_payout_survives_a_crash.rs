@@ -1,0 +1,113 @@
+//! A payout survives a crash: whoever is killed without a word, at whichever step of a round or of its settlement, the
+//! final balances are those of a run without the crash.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
+
+use florin_participant::{Client, ClientConfig};
+use florin_protocol::{Amount, Phase, TaskId};
+
+use crate::support::process::{Process, until};
+use crate::support::{Plan, TestMarket};
+
+type Balances = BTreeMap<&'static str, (Amount, Amount)>;
+
+fn plan() -> Plan {
+    Plan::honest(2)
+}
+
+/// What everybody holds in the end when nothing happens to anybody.
+static UNDISTURBED: LazyLock<Balances> = LazyLock::new(|| {
+    let market = TestMarket::open(plan());
+    let task = market.run();
+    market.balances(task)
+});
+
+/// The steps a process has told so far, without their figures.
+fn steps(process: &Process) -> BTreeSet<String> {
+    let plain = |line: &str| {
+        let words = line.split_whitespace().filter(|word| !word.contains(|c: char| c.is_numeric()));
+        words.take(4).collect::<Vec<_>>().join(" ")
+    };
+    process.said().lines().map(plain).filter(|step| !step.is_empty()).collect()
+}
+
+/// The first step of a process that nobody was killed for yet.
+fn new_step(process: &Process, killed_for: &mut BTreeSet<String>) -> Option<String> {
+    steps(process).into_iter().find(|step| killed_for.insert(step.clone()))
+}
+
+fn finish(market: &TestMarket, task: TaskId, all: &mut [Process]) {
+    all.iter_mut().for_each(Process::finish);
+    assert_eq!(market.view(task).phase, Phase::Done);
+    assert_eq!(market.balances(task), *UNDISTURBED);
+}
+
+#[test]
+fn a_participant_or_provider_that_is_killed_after_any_step_loses_nothing() {
+    let market = TestMarket::open(plan());
+    let task = market.publish();
+    let mut all = market.everybody(task);
+    let mut killed_for = vec![BTreeSet::new(); all.len()];
+    let mut kills = 0;
+    until("the end of everybody's work", || {
+        for (process, killed_for) in all.iter_mut().zip(&mut killed_for) {
+            if process.runs() && new_step(process, killed_for).is_some() {
+                process.restart();
+                kills += 1;
+            }
+        }
+        (!all.iter_mut().any(Process::runs)).then_some(())
+    });
+    eprintln!("{kills} kills: {killed_for:?}");
+    assert!(kills >= 4 * 5, "every one of them must have been killed at many steps");
+    // Whoever was killed at its very last word has ended without saying so: it may simply be asked again.
+    for process in &mut all {
+        process.restart();
+    }
+    finish(&market, task, &mut all);
+}
+
+#[test]
+fn a_coordinator_that_is_killed_in_any_phase_and_after_any_request_pays_the_same() {
+    let mut market = TestMarket::open(plan());
+    let task = market.publish();
+    let mut all = market.everybody(task);
+    let (mut phases, mut killed_for) = (BTreeSet::new(), BTreeSet::new());
+    let mut kills = 0;
+    until("the task's end", || {
+        let phase = phase_of(&market, task);
+        let fresh = phase.is_some_and(|phase| phases.insert(format!("{phase:?}")));
+        let step = all.iter().find_map(|process| new_step(process, &mut killed_for));
+        if fresh || step.is_some() {
+            market.restart_coordinator();
+            kills += 1;
+        }
+        (phase == Some((u32::MAX, Phase::Done)) || !all.iter_mut().any(Process::runs)).then_some(())
+    });
+    eprintln!("{kills} kills: {phases:?} {killed_for:?}");
+    assert!(kills >= 10, "the coordinator must have been killed at many moments");
+    finish(&market, task, &mut all);
+}
+
+/// The running round and its phase; rounds do not matter at the end.
+fn phase_of(market: &TestMarket, task: TaskId) -> Option<(u32, Phase)> {
+    let config = ClientConfig { url: market.url.clone(), pin: None };
+    let view = Client::connect(&config).ok()?.task(task).ok()?;
+    Some((if view.phase == Phase::Done { u32::MAX } else { view.round.0 }, view.phase))
+}
+
+#[test]
+fn everybody_killed_at_once_in_every_round_pays_the_same() {
+    let mut market = TestMarket::open(plan());
+    let task = market.publish();
+    let mut all = market.everybody(task);
+    for round in 1..=2 {
+        market.wait_for(task, round, Phase::Committing);
+        market.coordinator.kill();
+        all.iter_mut().for_each(Process::kill);
+        market.start_coordinator_again();
+        all.iter_mut().for_each(Process::restart);
+    }
+    finish(&market, task, &mut all);
+}

@@ -1,0 +1,48 @@
+//! A restart continues the round: the same offer, the commits that were taken, the receipts that were given.
+
+use florin_protocol::{Canonical, Phase};
+
+use crate::support::process::until;
+use crate::support::sender::Sender;
+use crate::support::{Plan, Process, TestMarket};
+
+#[test]
+fn a_restart_continues_the_round() {
+    let mut plan = Plan::honest(1);
+    plan.participants.truncate(2);
+    plan.others.push("slow");
+    let mut market = TestMarket::open(plan);
+    let task = market.publish();
+    let mut all = market.everybody(task);
+    let slow = Sender::join(&market, task, "slow", "10");
+
+    // Two have committed, the third takes its time: the round is open.
+    until("two commits", || (market.view(task).committed == 2).then_some(()));
+    let before = market.view(task);
+    market.restart_coordinator();
+    let after = market.view(task);
+    assert_eq!((after.phase, after.committed, after.round), (Phase::Committing, 2, before.round));
+    let offer = before.offer.unwrap();
+    assert_eq!(after.offer.as_ref(), Some(&offer), "the offer keeps its bytes and its signature");
+
+    // The third commits, and uploads to a coordinator that was killed once more in between.
+    let base = market.client().blob(offer.body.base_model, 1 << 20).unwrap();
+    let values = florin_work::check_model(&after.spec, &base).unwrap();
+    let bytes = florin_work::encode(&after.spec, &vec![0.0; values.len()]);
+    let header = slow.header(&offer.body, &bytes);
+    assert_eq!(slow.send_commit(&slow.commit(&header)), "OK");
+    until("two uploads", || (market.view(task).revealed == 2).then_some(()));
+    market.restart_coordinator();
+    assert_eq!(market.view(task).revealed, 2, "what was receipted is there");
+    let signed = slow.node.sign(header);
+    let receipt = market.client().upload(&signed, &bytes).unwrap();
+    market.restart_coordinator();
+    if let Ok(again) = market.client().upload(&signed, &bytes) {
+        assert_eq!(again, receipt, "the same update has the same receipt");
+    }
+
+    all.iter_mut().for_each(Process::finish);
+    let report = market.report(task, 1);
+    assert_eq!(report.offer, offer.body.digest());
+    assert_eq!(report.entries.len(), 3, "nobody was lost: {:?}", report.missing);
+}

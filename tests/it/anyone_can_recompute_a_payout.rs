@@ -1,0 +1,73 @@
+//! Anyone can recompute a payout: an auditor finds nothing wrong with an honest coordinator, and names the line in which
+//! a dishonest one lies, even if it signs its lie.
+
+use florin_protocol::{Amount, Digest, Report, Signed};
+
+use crate::support::market::words;
+use crate::support::proxy::Proxy;
+use crate::support::{Plan, Said, TestMarket, florin};
+
+fn audit(market: &TestMarket, url: &str, task: &str) -> Said {
+    let mut call = words(&["audit", task, "--engine", "reference", "--json", "--market"]);
+    call.push(url.to_owned());
+    let said = florin(&call);
+    assert!(said.code == 0 || said.code == 1, "{said:?}; {}", market.coordinator.said());
+    said
+}
+
+/// How a coordinator might forge its last report, and the line that gives it away.
+type Forgery = (&'static str, fn(&mut Report));
+
+const FORGERIES: [Forgery; 5] = [
+    ("lines[0].payout", |report| {
+        let more = report.lines[0].payout.plus(Amount::from_units(1)).unwrap();
+        report.lines[0].payout = more;
+    }),
+    ("valuation.scores[0].score_nano", |report| {
+        report.valuation.as_mut().unwrap().scores[0].score_nano += 1_000_000;
+    }),
+    ("entries[0].rows_counted", |report| report.entries[0].rows_counted += 1),
+    ("root", |report| report.root = Digest([7; 32])),
+    ("entries", |report| {
+        report.entries.pop();
+        report.lines.pop();
+        report.valuation.as_mut().unwrap().scores.pop();
+    }),
+];
+
+#[test]
+fn anyone_can_recompute_a_payout() {
+    let market = TestMarket::open(Plan::honest(2));
+    let task = market.run().to_string();
+    let honest = audit(&market, &market.url, &task).expect(0).json();
+    assert_eq!((&honest["rounds"], &honest["differences"]), (&2.into(), &serde_json::json!([])));
+
+    let node = market.wallet("coordinator").node_signer();
+    for (line, forge) in FORGERIES {
+        let node = node.clone();
+        let liar = Proxy::before(&market.url, "/rounds/2/report", move |body| {
+            let mut report: Signed<Report> = serde_json::from_slice(body).unwrap();
+            forge(&mut report.body);
+            serde_json::to_vec(&node.sign(report.body)).unwrap()
+        });
+        let found = audit(&market, &liar.url, &task).expect(1).json();
+        let first = &found["differences"][0];
+        assert_eq!(first["round"], 2, "{line}: {found:#}");
+        let named = first["line"].as_str().unwrap();
+        assert!(named.starts_with(line), "{line} was forged, but {named} was named: {found:#}");
+        assert_ne!(first["reported"], first["recomputed"]);
+    }
+}
+
+#[test]
+fn a_report_that_the_coordinator_did_not_sign_is_not_believed() {
+    let market = TestMarket::open(Plan::honest(1));
+    let task = market.run().to_string();
+    let liar = Proxy::before(&market.url, "/rounds/1/report", |body| {
+        let mut report: Signed<Report> = serde_json::from_slice(body).unwrap();
+        report.body.lines[0].payout = Amount::ZERO;
+        serde_json::to_vec(&report).unwrap()
+    });
+    let call = ["audit", &task, "--engine", "reference", "--market", &liar.url];
+    florin(&call).refused(3, "BAD_SIGNATURE");
+}

@@ -1,0 +1,35 @@
+//! Honest work is paid: three participants train, the model gets better, and each draws what its updates were worth.
+
+use florin_ledger::Ledger;
+use florin_protocol::{Amount, Reason};
+
+use crate::support::{Plan, TestMarket};
+
+#[test]
+fn honest_work_is_paid() {
+    let market = TestMarket::open(Plan::honest(3));
+    let task = market.run();
+    let last = market.report(task, 3);
+    let metrics = last.metrics.expect("the round was valued");
+    assert!(metrics.correct_after * 2 > metrics.rows, "the model learns: {metrics:?}");
+    let ledger = market.ledger();
+    for name in ["ann", "ben", "cy"] {
+        let account = market.account(name);
+        let standing = last.standings[&account];
+        assert!(!standing.data.is_zero(), "{name} earned nothing: {standing:?}");
+        assert_eq!(ledger.claimed(task, account).unwrap(), standing.data, "{name} drew it all");
+        let purse: Amount = "50".parse().unwrap();
+        let held = purse.plus(standing.data).unwrap().minus(standing.debited).unwrap();
+        assert_eq!(ledger.balance(account).unwrap(), held, "{name} has pay and bond back");
+        let paid = (1..=3).filter(|round| {
+            market.report(task, *round).line(account).unwrap().reason == Reason::Paid
+        });
+        assert!(paid.count() >= 1);
+    }
+    let provider = market.account("provider");
+    let earned = last.standings[&provider].infrastructure;
+    assert!(!earned.is_zero(), "checkable work is paid from the infrastructure pool");
+    assert_eq!(ledger.claimed(task, provider).unwrap(), earned);
+    let said = market.ask(&["statement", &task.to_string(), &market.account("ann").to_string()]);
+    assert!(said.expect(0).out.contains("lowered the validation loss"));
+}

@@ -1,0 +1,313 @@
+//! A market of a few participants on a few digits. Keys, chain and task follow from the plan, so that two markets of
+//! one plan come to the same figures.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use florin_ledger::{Ledger, RemoteLedger, TaskState};
+use florin_participant::{Client, ClientConfig, Secret, Strength, Wallet};
+use florin_protocol::{
+    Address, Amount, Phase, Report, Round, Signer, TaskId, TaskView, blob_digest,
+};
+use tempfile::TempDir;
+
+use super::process::{Process, Said, florin, until};
+
+/// What every account but the buyer begins with, in florins.
+const PURSE: &str = "50";
+/// Rows of one participant.
+const ROWS: usize = 120;
+/// A bond and a debit that cannot be missed.
+const MONEY: &str = r#"data = "100"
+infrastructure = "10"
+per_nat_max = "500"
+withheld = 3
+bond_min = "2"
+bond_per_row = "0.05"
+debit_max = "0.5"
+stake_min = "5"
+per_unit = "0.1"
+challenge = "100 ms"
+unbond = "100 ms"
+"#;
+
+/// Who takes part, and how.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    /// Repeats everything.
+    pub(crate) seed: u64,
+    /// Rounds of the task.
+    pub(crate) rounds: u32,
+    /// Participants' names and experiments.
+    pub(crate) participants: Vec<(&'static str, Option<&'static str>)>,
+    /// Accounts with money and no process.
+    pub(crate) others: Vec<&'static str>,
+    /// Whether somebody does the valuation for pay.
+    pub(crate) provider: bool,
+    /// Milliseconds for uploads, once commits are closed.
+    pub(crate) reveal_ms: u64,
+    /// Milliseconds for training and commits.
+    pub(crate) train_ms: u64,
+    /// Updates that are wanted; commits close when so many are in.
+    pub(crate) target: usize,
+}
+
+impl Plan {
+    /// Three honest participants and a provider, for so many rounds.
+    pub(crate) fn honest(rounds: u32) -> Self {
+        Self {
+            seed: 1,
+            rounds,
+            participants: vec![("ann", None), ("ben", None), ("cy", None)],
+            others: Vec::new(),
+            provider: true,
+            reveal_ms: 60_000,
+            train_ms: 60_000,
+            target: 3,
+        }
+    }
+
+    fn task_file(&self, arbiter: Address) -> String {
+        let Self { seed, rounds, reveal_ms, train_ms, target, .. } = self;
+        format!(
+            "name = \"Test\"\nsalt = {seed}\nexpires = \"2100-01-01\"\narbiter = \"{arbiter}\"\n\
+             [model]\nkind = \"softmax\"\ninputs = 64\nclasses = 10\nseed = {seed}\n\
+             [data]\nwidth = 64\nclasses = 10\n\
+             [holdout]\nsource = \"digits\"\nrows = \"1497..1797\"\n\
+             [training]\nepochs = 2\nbatch = 16\nlearning_rate = 0.1\n\
+             [rounds]\ncount = {rounds}\ncohort_min = 1\ncohort_target = {target}\nenrol = \"1 min\"\n\
+             train = \"{train_ms} ms\"\nreveal = \"{reveal_ms} ms\"\nvalue = \"1 min\"\n\
+             delta_norm_max = 5\naggregation = {{ rule = \"mean\" }}\n\
+             [estimator]\nkind = \"path\"\nnodes = 3\n[budget]\n{MONEY}"
+        )
+    }
+}
+
+/// A running market. Everything it started ends with it.
+pub(crate) struct TestMarket {
+    pub(crate) plan: Plan,
+    pub(crate) url: String,
+    pub(crate) coordinator: Process,
+    accounts: BTreeMap<&'static str, Address>,
+    // Last, so that processes end before their folder goes.
+    folder: TempDir,
+}
+
+impl TestMarket {
+    /// Makes the wallets and opens the market.
+    pub(crate) fn open(plan: Plan) -> Self {
+        eprintln!("plan: {plan:?}"); // the seed, where a test fails
+        let folder = TempDir::with_prefix("florin-test-").expect("a temporary folder");
+        let path = folder.path();
+        std::fs::write(path.join("passphrase"), "test\n").unwrap();
+        let mut names: Vec<&'static str> = vec!["buyer", "coordinator", "provider"];
+        names.extend(plan.participants.iter().map(|(name, _)| *name));
+        names.extend(&plan.others);
+        let accounts: BTreeMap<&'static str, Address> = names
+            .iter()
+            .map(|name| (*name, make_wallet(path, plan.seed, name).address()))
+            .collect();
+        let mut genesis = "created = \"2026-01-01\"\n[allocate]\n".to_owned();
+        for (name, account) in &accounts {
+            let purse = if *name == "buyer" { "1000" } else { PURSE };
+            genesis += &format!("{account} = \"{purse}\"\n");
+        }
+        std::fs::write(path.join("genesis.toml"), genesis).unwrap();
+        let task = plan.task_file(accounts["coordinator"]);
+        std::fs::write(path.join("task.toml"), task).unwrap();
+        let coordinator = start_coordinator(path, "127.0.0.1:0");
+        let url = wait_for_address(path, &coordinator);
+        Self { plan, url, coordinator, accounts, folder }
+    }
+
+    /// The market's folder.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// A file of the market's folder, as an argument.
+    pub(crate) fn file(&self, name: &str) -> String {
+        self.folder().join(name).display().to_string()
+    }
+
+    /// Somebody's account.
+    pub(crate) fn account(&self, name: &str) -> Address {
+        self.accounts[name]
+    }
+
+    /// Somebody's wallet.
+    pub(crate) fn wallet(&self, name: &str) -> Wallet {
+        let passphrase = Secret::from_file(&self.folder().join("passphrase")).unwrap();
+        Wallet::open(&self.folder().join(format!("{name}.json")), &passphrase).unwrap()
+    }
+
+    fn signing(&self, name: &str) -> Vec<String> {
+        vec![
+            "--wallet".to_owned(),
+            self.file(&format!("{name}.json")),
+            "--passphrase-file".to_owned(),
+            self.file("passphrase"),
+        ]
+    }
+
+    fn at(&self) -> Vec<String> {
+        vec!["--market".to_owned(), self.url.clone()]
+    }
+
+    /// Runs a command that needs to know the market.
+    pub(crate) fn ask(&self, arguments: &[&str]) -> Said {
+        let mut call: Vec<String> = arguments.iter().map(|word| (*word).to_owned()).collect();
+        call.extend(self.at());
+        florin(&call)
+    }
+
+    /// Runs a command that somebody signs.
+    pub(crate) fn ask_as(&self, name: &str, arguments: &[&str]) -> Said {
+        let mut call: Vec<String> = arguments.iter().map(|word| (*word).to_owned()).collect();
+        call.extend(self.at());
+        call.extend(self.signing(name));
+        florin(&call)
+    }
+
+    /// The buyer publishes the task.
+    pub(crate) fn publish(&self) -> TaskId {
+        let said = self.ask_as("buyer", &["task", "publish", "--json", &self.file("task.toml")]);
+        said.expect(0).json()["task"].as_str().unwrap().parse().unwrap()
+    }
+
+    /// Starts a participant of the plan.
+    pub(crate) fn participant(&self, task: TaskId, name: &str) -> Process {
+        let at = self.plan.participants.iter().position(|(n, _)| *n == name).unwrap();
+        let rows = format!("{}..{}", at * ROWS, (at + 1) * ROWS);
+        let mut call = words(&["participate", "--data", "digits", "--engine", "reference"]);
+        call.extend(words(&["--rows", &rows, "--task", &task.to_string()]));
+        call.extend(words(&["--seed", &self.plan.seed.to_string()]));
+        if let Some(experiment) = self.plan.participants[at].1 {
+            call.extend(words(&["--experiment", experiment]));
+        }
+        call.extend(self.at());
+        call.extend(self.signing(name));
+        Process::start(self.folder(), name, &call)
+    }
+
+    /// Starts the provider.
+    pub(crate) fn provider(&self, task: TaskId) -> Process {
+        let mut call = words(&["provide", "--engine", "reference", "--task", &task.to_string()]);
+        call.extend(self.at());
+        call.extend(self.signing("provider"));
+        Process::start(self.folder(), "provider", &call)
+    }
+
+    /// Starts everybody of the plan.
+    pub(crate) fn everybody(&self, task: TaskId) -> Vec<Process> {
+        let mut all = Vec::new();
+        if self.plan.provider {
+            let provider = self.provider(task);
+            // A round that is valued before the provider has pledged would pay it less.
+            until("the provider's pledge", || provider.said().contains("pledged").then_some(()));
+            all.push(provider);
+        }
+        all.extend(self.plan.participants.iter().map(|(name, _)| self.participant(task, name)));
+        all
+    }
+
+    /// Publishes, lets everybody work, and waits until all have ended well.
+    pub(crate) fn run(&self) -> TaskId {
+        let task = self.publish();
+        let mut all = self.everybody(task);
+        all.iter_mut().for_each(Process::finish);
+        assert_eq!(self.view(task).phase, Phase::Done);
+        task
+    }
+
+    /// Kills the coordinator and starts it again on its port.
+    pub(crate) fn restart_coordinator(&mut self) {
+        self.coordinator.kill();
+        self.start_coordinator_again();
+    }
+
+    /// Starts the coordinator again on its port, after it was killed.
+    pub(crate) fn start_coordinator_again(&mut self) {
+        let _ = std::fs::remove_file(self.folder().join("address"));
+        let address = self.url.strip_prefix("http://").unwrap().to_owned();
+        self.coordinator = start_coordinator(self.folder(), &address);
+        assert_eq!(wait_for_address(self.folder(), &self.coordinator), self.url);
+    }
+
+    /// A connection to the coordinator.
+    pub(crate) fn client(&self) -> Client {
+        Client::connect(&ClientConfig { url: self.url.clone(), pin: None }).unwrap()
+    }
+
+    /// The ledger, as the coordinator serves it.
+    pub(crate) fn ledger(&self) -> RemoteLedger {
+        RemoteLedger::connect(&self.url).unwrap()
+    }
+
+    /// A task now.
+    pub(crate) fn view(&self, task: TaskId) -> TaskView {
+        self.client().task(task).unwrap()
+    }
+
+    /// Waits for a phase of a round, or for anything later.
+    pub(crate) fn wait_for(&self, task: TaskId, round: u32, phase: Phase) -> TaskView {
+        until(&format!("{phase:?} of round {round}"), || {
+            let view = self.client().task(task).ok()?;
+            let late = (view.round.0, view.phase as u8) >= (round, phase as u8);
+            (late || view.phase == Phase::Done).then_some(view)
+        })
+    }
+
+    /// A round's report.
+    pub(crate) fn report(&self, task: TaskId, round: u32) -> Report {
+        self.client().report(task, Round(round)).unwrap().body
+    }
+
+    /// A task's books.
+    pub(crate) fn books(&self, task: TaskId) -> TaskState {
+        self.ledger().task(task).unwrap().expect("the task is on the ledger")
+    }
+
+    /// What everybody holds, by name: the wallet, and what is bonded in the task or staked.
+    pub(crate) fn balances(&self, task: TaskId) -> BTreeMap<&'static str, (Amount, Amount)> {
+        let ledger = self.ledger();
+        let of = |account| {
+            let bond = ledger.bond_of(task, account).unwrap().amount;
+            let stake = ledger.stake_of(account).unwrap().amount;
+            (ledger.balance(account).unwrap(), bond.plus(stake).unwrap())
+        };
+        self.accounts.iter().map(|(name, account)| (*name, of(*account))).collect()
+    }
+}
+
+/// Keys follow from the plan; they are worth what they hold here.
+fn make_wallet(folder: &Path, seed: u64, name: &str) -> Wallet {
+    let key =
+        Secret::new(blob_digest(format!("florin test {seed}: {name}").as_bytes()).to_string());
+    let passphrase = Secret::from_file(&folder.join("passphrase")).unwrap();
+    let file: PathBuf = folder.join(format!("{name}.json"));
+    Wallet::import_key(&file, &key, &passphrase, Strength::Light).unwrap()
+}
+
+fn start_coordinator(folder: &Path, listen: &str) -> Process {
+    let file = |name: &str| folder.join(name).display().to_string();
+    let mut call = words(&["coordinate", "--engine", "reference", "--listen", listen]);
+    call.extend(["--data".to_owned(), file("coordinator")]);
+    call.extend(["--genesis".to_owned(), file("genesis.toml")]);
+    call.extend(["--address-file".to_owned(), file("address")]);
+    call.extend(["--wallet".to_owned(), file("coordinator.json")]);
+    call.extend(["--passphrase-file".to_owned(), file("passphrase")]);
+    Process::start(folder, "coordinator", &call)
+}
+
+fn wait_for_address(folder: &Path, coordinator: &Process) -> String {
+    let file = folder.join("address");
+    let text = until(&format!("the coordinator's start: {}", coordinator.said()), || {
+        std::fs::read_to_string(&file).ok()
+    });
+    format!("http://{}", text.trim())
+}
+
+pub(crate) fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}

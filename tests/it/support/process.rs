@@ -1,0 +1,152 @@
+//! The program under test, as processes.
+
+use std::fs::{File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long anything may take before a test gives up on it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// How often a wait looks up.
+const POLL: Duration = Duration::from_millis(5);
+
+/// What a finished process said.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Said {
+    /// The JSON on standard output.
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error} in {self:?}"))
+    }
+
+    /// Must have ended with this exit code.
+    #[track_caller]
+    pub(crate) fn expect(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "{self:?}");
+        self
+    }
+
+    /// Must have failed with this exit code and name this stable code.
+    #[track_caller]
+    pub(crate) fn refused(self, exit: i32, code: &str) -> Self {
+        assert!(self.err.contains(&format!("error[{code}]")), "no [{code}] in {self:?}");
+        self.expect(exit)
+    }
+}
+
+/// The program, deaf to the settings of whoever runs the tests.
+pub(crate) fn command<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_florin"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("FLORIN_") {
+            command.env_remove(name);
+        }
+    }
+    command.args(arguments).env("NO_COLOR", "1").env("OMP_NUM_THREADS", "1").stdin(Stdio::null());
+    command
+}
+
+/// Runs the program to its end.
+pub(crate) fn florin<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Said {
+    let output = command(arguments).output().expect("the program must start");
+    Said {
+        code: output.status.code().unwrap_or(-1),
+        out: String::from_utf8(output.stdout).expect("UTF-8"),
+        err: String::from_utf8(output.stderr).expect("UTF-8"),
+    }
+}
+
+/// A process that works beside the test. It is killed when the test forgets it, however the test ends.
+pub(crate) struct Process {
+    name: String,
+    arguments: Vec<String>,
+    log: PathBuf,
+    child: Child,
+}
+
+impl Process {
+    /// Starts it; what it says goes to a file, behind what earlier ones of its name said.
+    pub(crate) fn start(folder: &Path, name: &str, arguments: &[String]) -> Self {
+        let log = folder.join(format!("{name}.log"));
+        let child = spawn(arguments, &log);
+        Self { name: name.to_owned(), arguments: arguments.to_vec(), log, child }
+    }
+
+    /// Everything it has said so far, across restarts.
+    pub(crate) fn said(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Kills it as the system would: without a word.
+    pub(crate) fn kill(&mut self) {
+        let _ = self.child.kill(); // it may have ended by itself
+        let _ = self.child.wait();
+    }
+
+    /// Starts it again with the same arguments.
+    pub(crate) fn restart(&mut self) {
+        self.kill();
+        self.child = spawn(&self.arguments, &self.log);
+    }
+
+    /// Whether it still runs.
+    pub(crate) fn runs(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Its process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for its end.
+    #[track_caller]
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().expect("waiting for a child") {
+                return status;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{} does not end: {}", self.name, self.said());
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// Waits for its good end.
+    #[track_caller]
+    pub(crate) fn finish(&mut self) {
+        let status = self.wait();
+        assert!(status.success(), "{} ended with {status}: {}", self.name, self.said());
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn spawn(arguments: &[String], log: &Path) -> Child {
+    let open = || -> File {
+        OpenOptions::new().create(true).append(true).open(log).expect("a log can be opened")
+    };
+    command(arguments).stdout(open()).stderr(open()).spawn().expect("the program must start")
+}
+
+/// Waits until something holds.
+#[track_caller]
+pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(begun.elapsed() < PATIENCE, "waited in vain: {what}");
+        std::thread::sleep(POLL);
+    }
+}

@@ -1,0 +1,49 @@
+//! The books balance: after every round, for the task and for the whole supply, to the last unit.
+
+use florin_ledger::{Ledger, TaskState};
+use florin_protocol::{Amount, Phase};
+
+use crate::support::process::until;
+use crate::support::{Plan, TestMarket, florin};
+
+fn equation_holds(books: &TaskState) -> bool {
+    let deposited = books.terms.data.plus(books.terms.infrastructure).unwrap();
+    let parts = [
+        books.data_paid,
+        books.infrastructure_paid,
+        books.refunded,
+        books.data_locked,
+        books.infrastructure_locked,
+    ];
+    Amount::total(parts).unwrap() == deposited
+}
+
+#[test]
+fn the_books_balance() {
+    let mut plan = Plan::honest(3);
+    plan.participants.push(("flo", Some("flip")));
+    plan.target = 4;
+    let mut market = TestMarket::open(plan);
+    let task = market.publish();
+    let mut all = market.everybody(task);
+    let mut looks = 0;
+    until("the task's end", || {
+        assert!(equation_holds(&market.books(task)), "{:?}", market.books(task));
+        looks += 1;
+        (market.view(task).phase == Phase::Done).then_some(())
+    });
+    eprintln!("looked {looks} times");
+    all.iter_mut().for_each(crate::support::Process::finish);
+    let books = market.books(task);
+    assert!(equation_holds(&books) && books.closed);
+    assert_eq!(books.data_locked.plus(books.infrastructure_locked), Ok(Amount::ZERO));
+    assert_eq!(books.owed, Amount::ZERO, "everybody drew what it was owed");
+    let held = market.balances(task).into_values().map(|(wallet, risk)| wallet.plus(risk).unwrap());
+    let supply = Amount::total(held).unwrap().plus(market.ledger().treasury().unwrap()).unwrap();
+    let names = 3 + market.plan.participants.len() as u64;
+    let made = 1_000 + 50 * (names - 1);
+    assert_eq!(supply, made.to_string().parse().unwrap(), "no token appears or vanishes");
+    market.coordinator.kill();
+    let said = florin(&["ledger", "verify", "--data", &market.file("coordinator")]).expect(0);
+    assert!(said.out.contains("In order"), "{said:?}");
+}

@@ -1,0 +1,28 @@
+//! Two runs with one seed agree: every score, every payout, every balance; another seed gives others.
+
+use florin_protocol::Report;
+
+use crate::support::{Plan, TestMarket};
+
+fn run(seed: u64) -> (Vec<Report>, String) {
+    let mut plan = Plan::honest(2);
+    plan.seed = seed;
+    plan.participants.push(("noah", Some("noise")));
+    plan.target = 4;
+    let market = TestMarket::open(plan);
+    let task = market.run();
+    let reports = (1..=2).map(|round| market.report(task, round)).collect();
+    (reports, format!("{:?}", market.balances(task)))
+}
+
+#[test]
+fn two_runs_with_one_seed_agree() {
+    let ((ours, balances), (theirs, again), (other, _)) = (run(1), run(1), run(2));
+    for (a, b) in ours.iter().zip(&theirs) {
+        assert_eq!(a.valuation, b.valuation, "scores of round {}", a.scope.round);
+        assert_eq!(a.lines, b.lines);
+        assert_eq!((a.model, a.root), (b.model, b.root));
+    }
+    assert_eq!(balances, again);
+    assert_ne!(ours[0].valuation, other[0].valuation);
+}
