@@ -54,7 +54,7 @@ pub enum BehaviourKind {
     Honest,
     /// Submits a random direction of the length that honest work would have had.
     Noise,
-    /// Trains on rows whose label `l` is replaced by `classes − 1 − l`.
+    /// Trains on rows that each carry another label than their own, drawn at random.
     Flipped,
     /// Submits the model unchanged.
     Idle,
@@ -114,7 +114,7 @@ pub struct Honest;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Noise;
 
-/// Trains on rows with mirrored labels.
+/// Trains on rows that each carry another label than their own.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Flipped;
 
@@ -183,8 +183,20 @@ impl Behaviour for Flipped {
     }
 
     fn data<'a>(&self, own: &'a Dataset) -> Result<Cow<'a, Dataset>, DatasetError> {
-        let last = u32::try_from(own.classes()).unwrap_or(u32::MAX).saturating_sub(1);
-        let labels = own.labels().iter().map(|label| last - label).collect();
+        // A fixed exchange of labels would not do: digits that are exchanged may look alike, and then it helps.
+        let others = u32::try_from(own.classes()).unwrap_or(u32::MAX).saturating_sub(1).max(1);
+        let mut hasher = blake3::Hasher::new_derive_key("florin v1 experiment labels");
+        own.labels().iter().for_each(|label| {
+            hasher.update(&label.to_le_bytes());
+        });
+        let mut bytes = vec![0; own.rows() * 4];
+        hasher.finalize_xof().fill(&mut bytes);
+        let (draws, _) = bytes.as_chunks::<4>();
+        let labels =
+            own.labels().iter().zip(draws).map(|(label, draw)| {
+                (label + 1 + u32::from_le_bytes(*draw) % others) % (others + 1)
+            });
+        let labels = labels.collect();
         Dataset::new(own.features().to_vec(), labels, own.width(), own.classes()).map(Cow::Owned)
     }
 
@@ -243,11 +255,14 @@ mod tests {
     }
 
     #[test]
-    fn flipped_labels_are_mirrored_and_the_rest_stays() {
-        let own = Dataset::new(vec![1.0, 2.0, 3.0], vec![0, 1, 4], 1, 5).unwrap();
+    fn flipped_labels_are_all_wrong_and_the_rest_stays() {
+        let labels: Vec<u32> = (0..200).map(|row| row % 5).collect();
+        let own = Dataset::new(vec![1.0; 200], labels, 1, 5).unwrap();
         let flipped = Flipped.data(&own).unwrap();
-        assert_eq!(flipped.labels(), [4, 3, 0]);
+        assert!(flipped.labels().iter().zip(own.labels()).all(|(a, b)| a != b && *a < 5));
+        assert!(flipped.class_counts().iter().all(|count| *count > 20), "each label is drawn");
         assert_eq!(flipped.features(), own.features());
+        assert_eq!(*Flipped.data(&own).unwrap(), *flipped, "the same each time");
         assert_eq!(*Honest.data(&own).unwrap(), own);
     }
 

@@ -27,7 +27,7 @@ pub(super) enum Behaviour {
     Honest,
     /// Sends random numbers.
     Noise,
-    /// Trains on labels turned round.
+    /// Trains on wrong labels.
     Flip,
     /// Sends the model back as it came.
     Idle,
