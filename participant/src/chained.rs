@@ -41,8 +41,8 @@ pub enum ChainedError {
     },
     /// Its records do not fit together.
     #[error(
-        "{path} is damaged at byte {at}: {what}. It remembers what was signed, so nothing is signed \
-         without it: restore it from a backup, or use a new wallet",
+        "{path} is damaged at byte {at}: {what}. It remembers what was signed, so nothing is \
+         signed without it: restore it from a backup, or use a new wallet",
         path = path.display()
     )]
     Damaged {

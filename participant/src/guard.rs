@@ -228,12 +228,8 @@ impl Guard {
 
 /// Whether two headers say the same: everything but salt and expiry.
 fn is_same(recorded: &UpdateHeader, header: &UpdateHeader) -> bool {
-    let UpdateHeader { scope, sender, offer, base_model, rows, update, bytes, salt: _, expires: _ } =
-        header;
-    let ours = (scope, sender, offer, base_model, rows, update, bytes);
-    let UpdateHeader { scope, sender, offer, base_model, rows, update, bytes, salt: _, expires: _ } =
-        recorded;
-    ours == (scope, sender, offer, base_model, rows, update, bytes)
+    let (salt, expires) = (recorded.salt, recorded.expires);
+    *recorded == UpdateHeader { salt, expires, ..header.clone() }
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What anybody can check of a report without any blob: that it continues the report before, answers
-//! its offer, and that its money follows from its scores.
+//! What anybody can check of a report without any blob: that it continues the report before,
+//! answers its offer, and that its money follows from its scores.
 
 use florin_protocol::{
     Canonical, Closing, Digest, Offer, Report, RoundOutcome, TaskSpec, WorkResult, close_round,

@@ -135,7 +135,16 @@ impl Person {
             data: &self.data,
             behaviour: self.behaviour.as_mut(),
         };
-        participate(&self.config, parts, &shutdown, &mut tell)
+        // What waits for ever is stopped, and then fails where the test expects an end.
+        let watch = shutdown.clone();
+        let watchdog = std::thread::spawn(move || {
+            watch.wait(std::time::Duration::from_secs(20));
+            watch.request();
+        });
+        let done = participate(&self.config, parts, &shutdown, &mut tell);
+        shutdown.request();
+        watchdog.join().unwrap();
+        done
     }
 
     fn lost(&self) -> Vec<&'static str> {

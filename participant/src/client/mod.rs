@@ -347,7 +347,8 @@ impl Client {
     /// [`WAIT_MS_MAX`]).
     ///
     /// # Errors
-    /// [`ClientError::NotSigned`], [`ClientError::WrongContent`]; a rejection; those of any request.
+    /// [`ClientError::NotSigned`], [`ClientError::WrongContent`]; a rejection; those of any
+    /// request.
     pub fn next_work(
         &self,
         query: &Signed<WorkQuery>,
