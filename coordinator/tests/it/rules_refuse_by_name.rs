@@ -520,8 +520,19 @@ fn a_debited_bond_counts_less_until_the_ledger_has_taken_it() {
     // Its bond is below the minimum now, so it is not asked; the others are.
     assert!(!world.offer().cohort.contains(&harmful));
     assert_eq!(world.offer().cohort.len(), 3);
+    let who = (1..=4).find(|i| address(*i) == harmful).unwrap();
+    let enrol = |world: &World, bond| {
+        let Event::Enrolled { enrol, .. } = world.enrolment(who) else { unreachable!() };
+        Event::Enrolled { enrol, bond }
+    };
+    // What the ledger still shows is spoken for.
+    assert_eq!(world.code(enrol(&world, fln("5"))), Code::BondTooSmall);
+    world.tell(enrol(&world, fln("7"))).unwrap();
+    let left = world.engine.state().tasks[&task].enrolled[&harmful];
+    assert_eq!(left, fln("7").minus(debit).unwrap());
     world.tell(Event::SettlementFinal { task, round }).unwrap();
     assert!(world.engine.state().tasks[&task].pending_debits(harmful).is_zero());
+    world.tell(enrol(&world, fln("5"))).unwrap();
 }
 
 #[test]
