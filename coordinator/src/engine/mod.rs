@@ -7,14 +7,14 @@
 //!
 //! A task's way through the files, one phase each:
 //!
-//! * [`enrol`]: registrations, the task's publication and first blobs, participants.
-//! * [`offer`]: who is asked, and the round's offer; waiting for enough participants.
-//! * [`collect`]: commits, then reveals; closing both early or by their deadlines.
-//! * [`value`]: the work order, providers and their records.
-//! * [`aggregate`]: the work's result becomes the round's report; a round without one is abandoned.
-//! * [`settle`]: settlements on their way to final, and the task's end.
+//! * `enrol`: registrations, the task's publication and first blobs, participants.
+//! * `offer`: who is asked, and the round's offer; waiting for enough participants.
+//! * `collect`: commits, then reveals; closing both early or by their deadlines.
+//! * `value`: the work order, providers and their records.
+//! * `aggregate`: the work's result becomes the round's report; a round without one is abandoned.
+//! * `settle`: settlements on their way to final, and the task's end.
 //!
-//! Beside them [`state`] is what is remembered, [`event`] what is said, and [`view`] what may be read.
+//! Beside them [`state`] is what is remembered, [`event`] what is said, and `view` what may be read.
 
 use std::collections::BTreeSet;
 
