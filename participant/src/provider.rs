@@ -344,6 +344,10 @@ impl Server<'_, '_> {
                 }
             }
         };
+        if self.shutdown.requested() {
+            // It is recorded: the next start hands it in.
+            return Ok(());
+        }
         match self.submit(&record) {
             Ok(verdict) => {
                 self.provided.orders += 1;
