@@ -394,7 +394,8 @@ pub trait Ledger: Send + Sync {
     fn transfer(&self, by: &dyn Signer, to: Address, amount: Amount) -> Result<TxId, LedgerError>;
 
     /// Locks a task's budget in escrow; `by` must be its buyer.
-    /// Refused: `TaskExists`, `Insufficient`, `NotAllowed`, `Meaningless` (an empty data pool).
+    /// Refused: `TaskExists`, `Insufficient`, `NotAllowed`, `Meaningless` (an empty data pool), `Limit` (a window or
+    /// delay above 30 days).
     fn open_task(&self, by: &dyn Signer, terms: &Terms) -> Result<TxId, LedgerError>;
 
     /// Adds to the sender's bond in a task; cancels a running unbonding.
@@ -402,6 +403,7 @@ pub trait Ledger: Send + Sync {
     fn bond(&self, by: &dyn Signer, task: TaskId, amount: Amount) -> Result<TxId, LedgerError>;
 
     /// Asks for the sender's bond back: it stays at risk for `unbond_ms`.
+    /// Asking again does not move the moment.
     /// Refused: `UnknownTask`, `Missing`.
     fn unbond(&self, by: &dyn Signer, task: TaskId) -> Result<TxId, LedgerError>;
 
@@ -409,12 +411,14 @@ pub trait Ledger: Send + Sync {
     /// Refused: `UnknownTask`, `Missing`, `TooEarly`.
     fn withdraw_bond(&self, by: &dyn Signer, task: TaskId) -> Result<Amount, LedgerError>;
 
-    /// Adds to the sender's stake.
+    /// Adds to the sender's stake; cancels a running unstaking.
     /// Refused: `Insufficient`, `Meaningless`.
     fn stake(&self, by: &dyn Signer, amount: Amount) -> Result<TxId, LedgerError>;
 
-    /// Puts the sender's stake under a task's arbiter, up to the task's `stake_min`. Again: nothing happens.
-    /// Refused: `UnknownTask`, `TaskClosed`, `TooSmall`.
+    /// Puts the sender's stake under a task's arbiter, up to the task's `stake_min`; cancels a running unstaking.
+    /// Again: nothing happens. A pledge of which `stake_min` was slashed is used up, and one ends when the stake is
+    /// withdrawn.
+    /// Refused: `UnknownTask`, `TaskClosed`, `TooSmall`, `Limit`.
     fn pledge(&self, by: &dyn Signer, task: TaskId) -> Result<TxId, LedgerError>;
 
     /// Asks for the stake back; it stays at risk for the longest `unbond_ms` of the open tasks it is pledged to.
@@ -427,8 +431,11 @@ pub trait Ledger: Send + Sync {
 
     /// Posts a round's settlement; `by` must be the task's coordinator. It becomes final after the challenge window.
     /// Posting exactly the same again is [`Posted::Already`].
+    /// A debit may exceed what its bond holds by now: a bond can shrink while a settlement is on its way, and must not
+    /// block it. What is left then bounds what is taken.
     /// Refused: `UnknownTask`, `TaskClosed`, `NotAllowed`, `ConflictingSettlement`, `BadSettlement` (totals that
-    /// shrink or exceed the deposit, a round that does not follow, a debit above `debit_max` or the bond).
+    /// shrink or exceed the deposit, a round that does not follow, a debit above `debit_max`, debits out of order, a
+    /// task that has expired: a coordinator that goes on posting could keep the buyer's money locked), `Limit`.
     fn post(&self, by: &dyn Signer, settlement: &Settlement) -> Result<Posted, LedgerError>;
 
     /// Cancels a settlement, and every later one of the task, within its window; `by` must be the task's arbiter.
@@ -442,7 +449,8 @@ pub trait Ledger: Send + Sync {
 
     /// Pays `claim.account` the difference between the proven running total and what it has claimed; anybody may send
     /// it. Returns what was paid.
-    /// Refused: `UnknownTask`, `BadProof`, `NothingToClaim`.
+    /// Refused: `UnknownTask`, `BadProof`, `NothingToClaim`, `BadSettlement` (a root that promises more than its own
+    /// totals).
     fn claim(&self, by: &dyn Signer, claim: &Claim) -> Result<Amount, LedgerError>;
 
     /// Closes a task and refunds what is still in escrow: its coordinator may at any time, anybody after `expires`;
@@ -451,6 +459,7 @@ pub trait Ledger: Send + Sync {
     fn close(&self, by: &dyn Signer, task: TaskId) -> Result<Amount, LedgerError>;
 
     /// Moves part of a bond or pledged stake to the treasury; `by` must be the task's arbiter. Returns what was taken.
-    /// Refused: `UnknownTask`, `NotAllowed`, `Missing`.
+    /// Refused: `UnknownTask`, `NotAllowed`, `TaskClosed`, `Meaningless` (zero), `Missing` (no bond, no pledge, or
+    /// nothing left of it).
     fn slash(&self, by: &dyn Signer, slash: &Slash) -> Result<Amount, LedgerError>;
 }

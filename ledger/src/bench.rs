@@ -1,1 +1,212 @@
-//! Measures.
+//! How fast: durable transfers, signature checks, and the bare database beside them. `florin bench ledger` calls this, and brings the
+//! stopwatch.
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::Arc;
+
+use florin_protocol::{Address, Amount, ChainId, Market, NodeSigner, Tick, WalletSignature};
+use redb::{Database, TableDefinition};
+
+use crate::action::Action;
+use crate::api::{LedgerError, Refusal};
+use crate::conformance::TestSigner;
+use crate::limits::BLOCK_TRANSACTIONS_MAX;
+use crate::local::{ChainError, Genesis, LocalChain};
+use crate::transaction::{Checked, SignedTransaction, Transaction, check_on};
+
+/// Transfers per second that the chain must reach on two cores.
+const TRANSFERS_BAR: u64 = 150_000;
+/// Accounts among which money moves.
+const ACCOUNTS: u64 = 1_000;
+/// The fastest of so many runs counts: what is measured is this program, not what else the machine does.
+const REPEATS: usize = 3;
+/// Signatures that are made and checked for the second figure.
+const SIGNATURES: u64 = 4_000;
+
+/// One measured figure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// What was measured.
+    pub name: String,
+    /// How much.
+    pub value: u64,
+    /// Of what.
+    pub unit: &'static str,
+    /// What it must reach at least, where there is a bar.
+    pub bar: Option<u64>,
+}
+
+impl Row {
+    fn new(name: impl Into<String>, value: u64, bar: Option<u64>) -> Self {
+        Self { name: name.into(), value, unit: "/s", bar }
+    }
+}
+
+/// Why nothing could be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// The chain's file.
+    #[error(transparent)]
+    Chain(#[from] ChainError),
+    /// The chain.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// The database beside it.
+    #[error("the database beside the chain: {0}")]
+    Database(String),
+    /// A transfer or a signature that should have been in order was not.
+    #[error("a transaction of the benchmark was refused: {0}")]
+    Refused(#[from] Refusal),
+    /// A test key.
+    #[error(transparent)]
+    Signing(#[from] florin_protocol::SignError),
+}
+
+/// Microseconds since some moment.
+pub type Stopwatch<'a> = &'a dyn Fn() -> u128;
+
+fn per_second(count: u64, micros: u128) -> u64 {
+    let rate = u128::from(count).saturating_mul(1_000_000).checked_div(micros.max(1));
+    rate.and_then(|rate| u64::try_from(rate).ok()).unwrap_or(u64::MAX)
+}
+
+/// Measures `count` transfers among 1,000 accounts in blocks of 1,000 in a new chain in `folder`, the rate of checking
+/// signatures, and the bare database with the same number of rows and bytes in each commit.
+///
+/// # Errors
+/// [`BenchError`].
+pub fn transfers(folder: &Path, count: u64, micros: Stopwatch<'_>) -> Result<Vec<Row>, BenchError> {
+    let mut rows = Vec::new();
+    let (mut rate, mut block_bytes) = (0, 0);
+    // Every account sends once and receives once in a block: its balance changes, and its nonce.
+    let changed = usize::try_from(ACCOUNTS.saturating_mul(2)).unwrap_or(usize::MAX);
+    let mut bare_rate = 0;
+    for repeat in 0..REPEATS {
+        let (this, bytes) = chain(&folder.join(format!("bench-ledger-{repeat}")), count, micros)?;
+        (rate, block_bytes) = (this.max(rate), bytes);
+        let file = folder.join(format!("bench-redb-{repeat}"));
+        bare_rate = bare(&file, count, block_bytes, changed, micros)?.max(bare_rate);
+    }
+    let bar = Some(TRANSFERS_BAR);
+    rows.push(Row::new("transfers into durable, linked, signed blocks of 1,000", rate, bar));
+    let name =
+        format!("redb alone, {changed} rows and {block_bytes} bytes in each commit, as transfers");
+    rows.push(Row::new(name, bare_rate, None));
+    for threads in [1, 2] {
+        let name = format!("account signatures checked, {threads} threads");
+        rows.push(Row::new(name, signatures(threads, micros)?, None));
+    }
+    Ok(rows)
+}
+
+fn owner(number: u64) -> Address {
+    let mut address = [0xbe; 20];
+    let hash = blake3::hash(&number.to_le_bytes());
+    address.iter_mut().zip(hash.as_bytes()).for_each(|(to, from)| *to = *from);
+    Address(address)
+}
+
+fn genesis(operator: &NodeSigner) -> Genesis {
+    let rich = Amount::from_units(1_000_000_000_000_000_000_000_000);
+    Genesis {
+        chain_id: ChainId(1),
+        operator: owner(0),
+        operator_key: operator.key(),
+        allocations: (0..ACCOUNTS).map(|n| (owner(n), rich)).collect(),
+        created: Tick(0),
+    }
+}
+
+/// Transfers as they are once their signatures have been checked.
+fn checked(market: Market, count: u64) -> Vec<Result<Checked, Refusal>> {
+    let amount = Amount::from_units(1_000_000_000_000_000);
+    (0..count)
+        .map(|n| {
+            let round = n.checked_div(ACCOUNTS).unwrap_or_default();
+            let from = n.checked_rem(ACCOUNTS).unwrap_or_default();
+            let step = round.checked_rem(ACCOUNTS.saturating_sub(1)).unwrap_or_default();
+            let to = from.saturating_add(step).saturating_add(1).checked_rem(ACCOUNTS);
+            let transaction = Transaction {
+                market,
+                from: owner(from),
+                nonce: round,
+                action: Action::Transfer { to: owner(to.unwrap_or_default()), amount },
+            };
+            let signed = SignedTransaction { transaction, signature: WalletSignature([0x5a; 65]) };
+            let bytes = borsh::object_length(&signed).unwrap_or_default();
+            Ok(Checked::unchecked(signed, bytes))
+        })
+        .collect()
+}
+
+/// Transfers per second, and the bytes of a block.
+fn chain(path: &Path, count: u64, micros: Stopwatch<'_>) -> Result<(u64, usize), BenchError> {
+    let operator = NodeSigner::from_seed(&[1; 32]);
+    let market = LocalChain::create(path, &genesis(&operator))?;
+    let chain = LocalChain::open(path, operator, Arc::new(|| Tick(1)))?;
+    let transactions = checked(market, count);
+    let started = micros();
+    let answers = chain.submit_checked(transactions)?;
+    let rate = per_second(count, micros().saturating_sub(started));
+    answers.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let bytes = match chain.block(1)? {
+        Some(block) => borsh::object_length(&block).map_err(ChainError::from)?,
+        None => 0,
+    };
+    Ok((rate, bytes))
+}
+
+/// The same number of rows and bytes, without chain, signature, hash or rule.
+fn bare(
+    path: &Path,
+    count: u64,
+    block: usize,
+    changed: usize,
+    micros: Stopwatch<'_>,
+) -> Result<u64, BenchError> {
+    const BLOCKS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("blocks");
+    const ROWS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("rows");
+    let failed = |error: redb::Error| BenchError::Database(error.to_string());
+    let run = || -> Result<u64, redb::Error> {
+        let database = Database::create(path)?;
+        let body = vec![0x5a; block];
+        let mut keys: Vec<[u8; 20]> = (0u64..).take(changed).map(|n| owner(n).0).collect();
+        keys.sort_unstable();
+        let per_block = u64::try_from(BLOCK_TRANSACTIONS_MAX).unwrap_or(u64::MAX);
+        let commits = count.div_ceil(per_block);
+        let started = micros();
+        for number in 0..commits {
+            let mut write = database.begin_write()?;
+            write.set_two_phase_commit(true);
+            {
+                write.open_table(BLOCKS)?.insert(number, body.as_slice())?;
+                let mut rows = write.open_table(ROWS)?;
+                let value = u128::from(number).to_le_bytes();
+                for key in &keys {
+                    rows.insert(key.as_slice(), value.as_slice())?;
+                }
+            }
+            write.commit()?;
+        }
+        Ok(per_second(count, micros().saturating_sub(started)))
+    };
+    run().map_err(failed)
+}
+
+fn signatures(threads: usize, micros: Stopwatch<'_>) -> Result<u64, BenchError> {
+    let by = TestSigner::new(1)?;
+    let market = genesis(&NodeSigner::from_seed(&[1; 32])).market();
+    let from = florin_protocol::Signer::address(&by);
+    let transactions = (0..SIGNATURES)
+        .map(|nonce| {
+            let action = Action::Transfer { to: owner(nonce), amount: Amount::from_units(1) };
+            Transaction { market, from, nonce, action }.sign(&by)
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    let threads = NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN);
+    let started = micros();
+    let verdicts = check_on(market, transactions, threads);
+    let rate = per_second(SIGNATURES, micros().saturating_sub(started));
+    verdicts.into_iter().collect::<Result<Vec<_>, _>>()?;
+    Ok(rate)
+}

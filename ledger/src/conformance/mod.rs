@@ -3,7 +3,7 @@
 //! ```no_run
 //! # use florin_ledger::conformance::{Fixture, World, run};
 //! # struct Mine;
-//! # impl Fixture for Mine { fn new_world(&self) -> World { unimplemented!() } }
+//! # impl Fixture for Mine { fn new_world(&self) -> World { loop {} } }
 //! run(&Mine).unwrap();
 //! ```
 

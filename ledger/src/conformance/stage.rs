@@ -54,6 +54,7 @@ pub(super) struct Stage {
 }
 
 /// Fails unless two values are equal.
+#[expect(clippy::needless_pass_by_value, reason = "a claim reads better without references")]
 pub(super) fn equal<T: PartialEq + Debug>(what: &str, got: T, expected: T) -> Result<(), String> {
     if got == expected { Ok(()) } else { Err(format!("{what}: {got:?}, expected {expected:?}")) }
 }

@@ -12,14 +12,14 @@ pub(super) fn opening(stage: &Stage) -> Result<(), String> {
     let (ledger, buyer) = (stage.ledger(), stage.buyer()?);
     let terms = stage.terms(TASK)?;
     stage.refused("NOT_ALLOWED", ledger.open_task(stage.stranger()?, &terms))?;
-    let empty = Terms { data: Amount::ZERO, ..terms.clone() };
+    let empty = Terms { data: Amount::ZERO, ..terms };
     stage.refused("MEANINGLESS", ledger.open_task(buyer, &empty))?;
     // Each pool alone could be paid.
-    let dear = Terms { data: FUNDS, infrastructure: fln(1), ..terms.clone() };
+    let dear = Terms { data: FUNDS, infrastructure: fln(1), ..terms };
     stage.refused("INSUFFICIENT_FUNDS", ledger.open_task(buyer, &dear))?;
     stage.ok(ledger.open_task(buyer, &terms))?;
     let task = stage.task(TASK)?;
-    equal("terms", task.terms, terms.clone())?;
+    equal("terms", &task.terms, &terms)?;
     let pools = (task.data_locked, task.infrastructure_locked);
     equal("pools", pools, (fln(DATA), fln(INFRASTRUCTURE)))?;
     equal("root", task.root, Digest::default())?;
@@ -96,10 +96,7 @@ pub(super) fn bad_settlements(stage: &Stage) -> Result<(), String> {
             "an account debited twice",
             Settlement { debits: vec![(low, unit), (low, unit)], ..next.clone() },
         ),
-        (
-            "debits out of order",
-            Settlement { debits: vec![(high, unit), (low, unit)], ..next.clone() },
-        ),
+        ("debits out of order", Settlement { debits: vec![(high, unit), (low, unit)], ..next }),
     ];
     for (what, settlement) in cases {
         stage

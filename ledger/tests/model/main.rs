@@ -1,5 +1,7 @@
-//! A few plain lines that keep their own integers, held against the real chain under long random histories, with the
-//! chain reopened in between.
+//! A model held against the real chain under long random histories, with the chain reopened in between.
+#![allow(clippy::disallowed_methods, reason = "the model keeps small integers")]
+
+mod books;
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -17,358 +19,12 @@ use florin_protocol::{
     Address, Amount, ChainId, Digest, NodeSigner, PayoutId, Round, Signer, TaskId, Tick,
 };
 
-const PEOPLE: usize = 6;
-const FUNDS: i64 = 2_000;
+use books::{
+    ARBITER, BOND_MIN, BUYER, COORDINATOR, DATA, DEBIT_MAX, DELAY, FUNDS, INFRASTRUCTURE, LIFE,
+    Model, PEOPLE, Pending, STAKE_MIN, Verdict, WINDOW,
+};
+
 const START: u64 = 1_000;
-const DATA: i64 = 300;
-const INFRASTRUCTURE: i64 = 90;
-const BOND_MIN: i64 = 20;
-const DEBIT_MAX: i64 = 12;
-const STAKE_MIN: i64 = 50;
-const WINDOW: i64 = 100;
-const DELAY: i64 = 250;
-const LIFE: i64 = 3_000;
-const BUYER: usize = 0;
-const COORDINATOR: usize = 1;
-const ARBITER: usize = 2;
-
-/// What an operation came to: a number where there is one, or a refusal's code.
-type Verdict = Result<i64, &'static str>;
-
-#[derive(Clone, Default)]
-struct Pending {
-    round: i64,
-    totals: [i64; PEOPLE],
-    infrastructure: i64,
-    debit: (usize, i64),
-    window: i64,
-}
-
-#[derive(Clone, Default)]
-struct Task {
-    open: bool,
-    closed: bool,
-    expires: i64,
-    locked: [i64; 2],
-    paid: [i64; 2],
-    owed: i64,
-    totals: [i64; PEOPLE],
-    round: i64,
-    claimed: [i64; PEOPLE],
-    bonds: [i64; PEOPLE],
-    releases: [Option<i64>; PEOPLE],
-    pledges: [Option<i64>; PEOPLE],
-    pending: Vec<Pending>,
-    finals: BTreeMap<i64, Pending>,
-}
-
-/// The books as one would keep them on paper.
-#[derive(Clone, Default)]
-struct Model {
-    now: i64,
-    wallets: [i64; PEOPLE],
-    stakes: [i64; PEOPLE],
-    stake_releases: [Option<i64>; PEOPLE],
-    treasury: i64,
-    tasks: [Task; 2],
-}
-
-impl Model {
-    fn pay(&mut self, who: usize, amount: i64) -> Result<(), &'static str> {
-        if self.wallets[who] < amount {
-            return Err("INSUFFICIENT_FUNDS");
-        }
-        self.wallets[who] -= amount;
-        Ok(())
-    }
-
-    fn open(&self, t: usize) -> Result<(), &'static str> {
-        if self.tasks[t].open { Ok(()) } else { Err("UNKNOWN_TASK") }
-    }
-
-    fn transfer(&mut self, from: usize, to: usize, amount: i64) -> Verdict {
-        if from == to || amount == 0 {
-            return Err("MEANINGLESS");
-        }
-        self.pay(from, amount)?;
-        self.wallets[to] += amount;
-        Ok(0)
-    }
-
-    fn open_task(&mut self, from: usize, t: usize) -> Verdict {
-        if from != BUYER {
-            return Err("NOT_ALLOWED");
-        }
-        if self.tasks[t].open {
-            return Err("TASK_EXISTS");
-        }
-        self.pay(from, DATA + INFRASTRUCTURE)?;
-        let expires = self.now + LIFE;
-        self.tasks[t] =
-            Task { open: true, expires, locked: [DATA, INFRASTRUCTURE], ..Task::default() };
-        Ok(0)
-    }
-
-    fn bond(&mut self, from: usize, t: usize, amount: i64) -> Verdict {
-        self.open(t)?;
-        if self.tasks[t].closed {
-            return Err("TASK_CLOSED");
-        }
-        if self.wallets[from] < amount {
-            return Err("INSUFFICIENT_FUNDS");
-        }
-        if self.tasks[t].bonds[from] + amount < BOND_MIN {
-            return Err("TOO_SMALL");
-        }
-        self.pay(from, amount)?;
-        self.tasks[t].bonds[from] += amount;
-        self.tasks[t].releases[from] = None;
-        Ok(0)
-    }
-
-    fn unbond(&mut self, from: usize, t: usize) -> Verdict {
-        self.open(t)?;
-        if self.tasks[t].bonds[from] == 0 {
-            return Err("NOT_FOUND");
-        }
-        self.tasks[t].releases[from].get_or_insert(self.now + DELAY);
-        Ok(0)
-    }
-
-    fn withdraw_bond(&mut self, from: usize, t: usize) -> Verdict {
-        self.open(t)?;
-        let task = &mut self.tasks[t];
-        if task.bonds[from] == 0 {
-            return Err("NOT_FOUND");
-        }
-        if !task.closed {
-            match task.releases[from] {
-                None => return Err("NOT_FOUND"),
-                Some(at) if self.now < at => return Err("TOO_EARLY"),
-                Some(_) => {}
-            }
-        }
-        let amount = std::mem::take(&mut task.bonds[from]);
-        task.releases[from] = None;
-        self.wallets[from] += amount;
-        Ok(amount)
-    }
-
-    fn stake(&mut self, from: usize, amount: i64) -> Verdict {
-        if amount == 0 {
-            return Err("MEANINGLESS");
-        }
-        self.pay(from, amount)?;
-        self.stakes[from] += amount;
-        self.stake_releases[from] = None;
-        Ok(0)
-    }
-
-    fn pledge(&mut self, from: usize, t: usize) -> Verdict {
-        self.open(t)?;
-        if self.tasks[t].closed {
-            return Err("TASK_CLOSED");
-        }
-        if self.tasks[t].pledges[from].is_some() {
-            return Ok(0);
-        }
-        if self.stakes[from] < STAKE_MIN {
-            return Err("TOO_SMALL");
-        }
-        // A closed task's pledge is forgotten when the next one is made.
-        for task in self.tasks.iter_mut().filter(|task| task.closed) {
-            task.pledges[from] = None;
-        }
-        self.tasks[t].pledges[from] = Some(0);
-        self.stake_releases[from] = None;
-        Ok(0)
-    }
-
-    fn unstake(&mut self, from: usize) -> Verdict {
-        if self.stakes[from] == 0 {
-            return Err("NOT_FOUND");
-        }
-        let risky = |task: &Task| task.open && !task.closed && task.pledges[from].is_some();
-        let delay = if self.tasks.iter().any(risky) { DELAY } else { 0 };
-        self.stake_releases[from].get_or_insert(self.now + delay);
-        Ok(0)
-    }
-
-    fn withdraw_stake(&mut self, from: usize) -> Verdict {
-        if self.stakes[from] == 0 {
-            return Err("NOT_FOUND");
-        }
-        match self.stake_releases[from] {
-            None => return Err("NOT_FOUND"),
-            Some(at) if self.now < at => return Err("TOO_EARLY"),
-            Some(_) => {}
-        }
-        let amount = std::mem::take(&mut self.stakes[from]);
-        self.stake_releases[from] = None;
-        self.tasks.iter_mut().for_each(|task| task.pledges[from] = None);
-        self.wallets[from] += amount;
-        Ok(amount)
-    }
-
-    fn post(&mut self, from: usize, t: usize, new: &Pending) -> Verdict {
-        self.open(t)?;
-        if from != COORDINATOR {
-            return Err("NOT_ALLOWED");
-        }
-        let now = self.now;
-        let task = &mut self.tasks[t];
-        let standing = task.finals.get(&new.round).into_iter();
-        let standing = standing.chain(task.pending.iter().filter(|p| p.round == new.round));
-        if let Some(other) = standing.last() {
-            let same = (other.totals, other.infrastructure, other.debit);
-            let same = same == (new.totals, new.infrastructure, new.debit);
-            return if same { Ok(1) } else { Err("CONFLICTING_SETTLEMENT") };
-        }
-        if task.closed {
-            return Err("TASK_CLOSED");
-        }
-        let (round, data, infrastructure) = match task.pending.last() {
-            Some(last) => (last.round, last.totals.iter().sum(), last.infrastructure),
-            None => (task.round, task.paid[0], task.paid[1]),
-        };
-        let total: i64 = new.totals.iter().sum();
-        let wrong = now > task.expires
-            || new.round <= round
-            || total < data
-            || total > DATA
-            || new.infrastructure < infrastructure
-            || new.infrastructure > INFRASTRUCTURE
-            || (total == 0 && new.infrastructure > 0)
-            || new.debit.1 > DEBIT_MAX;
-        if wrong {
-            return Err("BAD_SETTLEMENT");
-        }
-        task.pending.push(Pending { window: now + WINDOW, ..new.clone() });
-        Ok(0)
-    }
-
-    fn cancel(&mut self, from: usize, t: usize, round: i64) -> Verdict {
-        self.open(t)?;
-        if from != ARBITER {
-            return Err("NOT_ALLOWED");
-        }
-        let task = &mut self.tasks[t];
-        if task.finals.contains_key(&round) {
-            return Err("WINDOW_CLOSED");
-        }
-        let Some(n) = task.pending.iter().position(|p| p.round == round) else {
-            return Err("NOT_FOUND");
-        };
-        if self.now > task.pending[n].window {
-            return Err("WINDOW_CLOSED");
-        }
-        task.pending.truncate(n);
-        Ok(0)
-    }
-
-    fn settle(&mut self, t: usize) -> i64 {
-        let task = &mut self.tasks[t];
-        let mut count = 0;
-        while task.pending.first().is_some_and(|p| self.now > p.window) {
-            let p = task.pending.remove(0);
-            let paid = [p.totals.iter().sum(), p.infrastructure];
-            for pool in 0..2 {
-                task.locked[pool] -= paid[pool] - task.paid[pool];
-                task.owed += paid[pool] - task.paid[pool];
-            }
-            task.paid = paid;
-            task.totals = p.totals;
-            task.round = p.round;
-            let (who, debit) = p.debit;
-            let debit = debit.min(task.bonds[who]);
-            task.bonds[who] -= debit;
-            self.treasury += debit;
-            task.finals.insert(p.round, p);
-            count += 1;
-        }
-        count
-    }
-
-    fn claim(&mut self, t: usize, who: usize, total: i64) -> Verdict {
-        self.open(t)?;
-        let task = &mut self.tasks[t];
-        if total == 0 || task.totals[who] != total {
-            return Err("BAD_PROOF");
-        }
-        let amount = total - task.claimed[who];
-        if amount <= 0 {
-            return Err("NOTHING_TO_CLAIM");
-        }
-        if amount > task.owed {
-            return Err("BAD_SETTLEMENT");
-        }
-        task.claimed[who] = total;
-        task.owed -= amount;
-        self.wallets[who] += amount;
-        Ok(amount)
-    }
-
-    fn close(&mut self, from: usize, t: usize) -> Verdict {
-        self.open(t)?;
-        if self.tasks[t].closed {
-            return Err("TASK_CLOSED");
-        }
-        if from != COORDINATOR && self.now <= self.tasks[t].expires {
-            return Err("TOO_EARLY");
-        }
-        if self.tasks[t].pending.last().is_some_and(|p| self.now <= p.window) {
-            return Err("SETTLEMENT_PENDING");
-        }
-        self.settle(t);
-        let task = &mut self.tasks[t];
-        let rest: i64 = std::mem::take(&mut task.locked).iter().sum();
-        task.closed = true;
-        self.wallets[BUYER] += rest;
-        Ok(rest)
-    }
-
-    fn slash(&mut self, from: usize, t: usize, who: usize, stake: bool, amount: i64) -> Verdict {
-        self.open(t)?;
-        if from != ARBITER {
-            return Err("NOT_ALLOWED");
-        }
-        let task = &mut self.tasks[t];
-        if task.closed {
-            return Err("TASK_CLOSED");
-        }
-        if amount == 0 {
-            return Err("MEANINGLESS");
-        }
-        let taken = if stake {
-            let Some(before) = task.pledges[who] else { return Err("NOT_FOUND") };
-            let taken = amount.min(self.stakes[who]).min(STAKE_MIN - before);
-            if taken == 0 {
-                return Err("NOT_FOUND");
-            }
-            self.stakes[who] -= taken;
-            let used_up = before + taken == STAKE_MIN;
-            task.pledges[who] = (!used_up).then_some(before + taken);
-            taken
-        } else {
-            let taken = amount.min(task.bonds[who]);
-            if taken == 0 {
-                return Err("NOT_FOUND");
-            }
-            task.bonds[who] -= taken;
-            taken
-        };
-        self.treasury += taken;
-        Ok(taken)
-    }
-
-    fn supply(&self) -> i64 {
-        let tasks = self.tasks.iter().map(|task| {
-            task.locked.iter().sum::<i64>() + task.owed + task.bonds.iter().sum::<i64>()
-        });
-        let people = self.wallets.iter().sum::<i64>() + self.stakes.iter().sum::<i64>();
-        people + self.treasury + tasks.sum::<i64>()
-    }
-}
 
 /// The seed is all there is to repeat a run.
 struct Dice(u64);
@@ -469,23 +125,36 @@ impl Both {
     /// Carries one random operation out on both sides.
     fn step(&mut self, dice: &mut Dice) -> (String, Verdict, Verdict) {
         let from = dice.roll(PEOPLE as u64);
-        let (who, amount) = (dice.roll(PEOPLE as u64), dice.amount());
         let t = usize::from(dice.roll(6) == 0);
-        let done = |_| 0;
+        match dice.roll(24) {
+            kind @ 0..11 => self.own_money(dice, kind, from, t),
+            11..=14 => self.post(dice, from, t),
+            kind => self.task_money(dice, kind, from, t),
+        }
+    }
+
+    fn own_money(
+        &mut self,
+        dice: &mut Dice,
+        kind: usize,
+        from: usize,
+        t: usize,
+    ) -> (String, Verdict, Verdict) {
+        let (who, amount) = (dice.roll(PEOPLE as u64), dice.amount());
+        let from = if kind == 2 && from < 4 { BUYER } else { from };
+        let terms = self.terms(t);
         let (chain, by, task) = (self.chain.as_ref().unwrap(), &self.people[from], task_id(t));
+        let done = |_| 0;
         let model = &mut self.model;
-        match dice.roll(22) {
+        match kind {
             0 | 1 => {
                 let to = self.people[who].address();
                 let answer = verdict(chain.transfer(by, to, units(amount)), done);
                 (format!("{from} pays {who} {amount}"), answer, model.transfer(from, who, amount))
             }
             2 => {
-                let by = &self.people[if from < 4 { BUYER } else { from }];
-                let terms = self.terms(t);
-                let from = if from < 4 { BUYER } else { from };
-                let answer = verdict(self.chain().open_task(by, &terms), done);
-                (format!("{from} opens {t}"), answer, self.model.open_task(from, t))
+                let answer = verdict(chain.open_task(by, &terms), done);
+                (format!("{from} opens {t}"), answer, model.open_task(from, t))
             }
             3 | 4 => {
                 let answer = verdict(chain.bond(by, task, units(amount)), done);
@@ -511,47 +180,63 @@ impl Both {
                 let answer = verdict(chain.unstake(by), done);
                 (format!("{from} unstakes"), answer, model.unstake(from))
             }
-            10 => {
+            _ => {
                 let answer = verdict(chain.withdraw_stake(by), number);
                 (format!("{from} withdraws its stake"), answer, model.withdraw_stake(from))
             }
-            11..=14 => self.post(dice, from, t),
-            15 => {
-                let from = if from < 4 { ARBITER } else { from };
-                let round = self.some_round(dice, t);
-                let by = &self.people[from];
-                let answer = verdict(self.chain().cancel(by, task, payout(t, round)), done);
-                let what = format!("{from} cancels round {round} of {t}");
-                (what, answer, self.model.cancel(from, t, round))
-            }
-            16 | 17 => {
+        }
+    }
+
+    fn task_money(
+        &mut self,
+        dice: &mut Dice,
+        kind: usize,
+        from: usize,
+        t: usize,
+    ) -> (String, Verdict, Verdict) {
+        let (who, task) = (dice.roll(PEOPLE as u64), task_id(t));
+        let (chain, by) = (self.chain.as_ref().unwrap(), &self.people[from]);
+        match kind {
+            15 | 16 => {
                 let answer = verdict(chain.finalize(by, task), |n| n as i64);
+                let model = &mut self.model;
                 let expected = model.open(t).map(|()| model.settle(t));
                 (format!("{from} finalises {t}"), answer, expected)
             }
-            18 | 19 => {
-                let totals = model.tasks[t].totals;
+            17..=19 => {
+                let totals = self.model.tasks[t].totals;
                 let total = totals[who] + i64::from(dice.roll(8) == 0);
                 let account = self.people[who].address();
                 let proof = self.tree(&totals).proof(account, units(total)).unwrap_or_default();
                 let claim = Claim { task, account, total: units(total), proof };
-                let answer = verdict(self.chain().claim(&self.people[from], &claim), number);
+                let answer = verdict(chain.claim(by, &claim), number);
                 let what = format!("{from} claims {total} for {who} from {t}");
                 (what, answer, self.model.claim(t, who, total))
             }
-            20 if dice.roll(6) == 0 => {
+            20 if dice.roll(10) == 0 => {
                 let answer = verdict(chain.close(by, task), number);
-                (format!("{from} closes {t}"), answer, model.close(from, t))
+                (format!("{from} closes {t}"), answer, self.model.close(from, t))
+            }
+            20 | 21 => {
+                let from = if from < 5 { ARBITER } else { from };
+                let pending = &self.model.tasks[t].pending;
+                let round = match pending.len() as u64 {
+                    0 => self.some_round(dice, t),
+                    waiting => pending[dice.roll(waiting)].round,
+                };
+                let answer = chain.cancel(&self.people[from], task, payout(t, round));
+                let what = format!("{from} cancels round {round} of {t}");
+                (what, verdict(answer, |_| 0), self.model.cancel(from, t, round))
             }
             _ => {
                 let from = if from < 4 { ARBITER } else { from };
-                let (account, stake) = (self.people[who].address(), amount % 2 == 0);
-                let amount_units = units(amount);
-                let evidence = Digest([4; 32]);
+                let (account, amount) = (self.people[who].address(), dice.amount());
+                let stake = dice.roll(2) == 0;
+                let (amount_units, evidence) = (units(amount), Digest([4; 32]));
                 let slash = Slash { task, account, stake, amount: amount_units, evidence };
                 let answer = verdict(chain.slash(&self.people[from], &slash), number);
                 let what = format!("{from} slashes {amount} of {who} in {t}, stake {stake}");
-                (what, answer, model.slash(from, t, who, stake, amount))
+                (what, answer, self.model.slash(from, t, who, stake, amount))
             }
         }
     }
@@ -576,7 +261,7 @@ impl Both {
     fn some_round(&self, dice: &mut Dice, t: usize) -> i64 {
         let task = &self.model.tasks[t];
         let last = task.pending.last().map_or(task.round, |p| p.round);
-        last + 1 - dice.roll(4) as i64
+        last + 1 - [0, 0, 0, 1, 2][dice.roll(5)]
     }
 
     fn post(&mut self, dice: &mut Dice, from: usize, t: usize) -> (String, Verdict, Verdict) {

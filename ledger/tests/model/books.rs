@@ -1,0 +1,362 @@
+//! The books as one would keep them on paper: a few plain lines, and integers of their own.
+
+use std::collections::BTreeMap;
+
+pub(crate) const PEOPLE: usize = 6;
+pub(crate) const FUNDS: i64 = 2_000;
+pub(crate) const DATA: i64 = 300;
+pub(crate) const INFRASTRUCTURE: i64 = 90;
+pub(crate) const BOND_MIN: i64 = 20;
+pub(crate) const DEBIT_MAX: i64 = 12;
+pub(crate) const STAKE_MIN: i64 = 50;
+pub(crate) const WINDOW: i64 = 100;
+pub(crate) const DELAY: i64 = 250;
+pub(crate) const LIFE: i64 = 3_000;
+pub(crate) const BUYER: usize = 0;
+pub(crate) const COORDINATOR: usize = 1;
+pub(crate) const ARBITER: usize = 2;
+
+/// What an operation came to: a number where there is one, or a refusal's code.
+pub(crate) type Verdict = Result<i64, &'static str>;
+
+#[derive(Clone, Default)]
+pub(crate) struct Pending {
+    pub(crate) round: i64,
+    pub(crate) totals: [i64; PEOPLE],
+    pub(crate) infrastructure: i64,
+    pub(crate) debit: (usize, i64),
+    pub(crate) window: i64,
+}
+
+#[derive(Clone, Default)]
+pub(crate) struct Task {
+    pub(crate) open: bool,
+    pub(crate) closed: bool,
+    pub(crate) expires: i64,
+    pub(crate) locked: [i64; 2],
+    pub(crate) paid: [i64; 2],
+    pub(crate) owed: i64,
+    pub(crate) totals: [i64; PEOPLE],
+    pub(crate) round: i64,
+    pub(crate) claimed: [i64; PEOPLE],
+    pub(crate) bonds: [i64; PEOPLE],
+    pub(crate) releases: [Option<i64>; PEOPLE],
+    pub(crate) pledges: [Option<i64>; PEOPLE],
+    pub(crate) pending: Vec<Pending>,
+    pub(crate) finals: BTreeMap<i64, Pending>,
+}
+
+/// The books as one would keep them on paper.
+#[derive(Clone, Default)]
+pub(crate) struct Model {
+    pub(crate) now: i64,
+    pub(crate) wallets: [i64; PEOPLE],
+    pub(crate) stakes: [i64; PEOPLE],
+    pub(crate) stake_releases: [Option<i64>; PEOPLE],
+    pub(crate) treasury: i64,
+    pub(crate) tasks: [Task; 2],
+}
+
+impl Model {
+    pub(crate) fn pay(&mut self, who: usize, amount: i64) -> Result<(), &'static str> {
+        if self.wallets[who] < amount {
+            return Err("INSUFFICIENT_FUNDS");
+        }
+        self.wallets[who] -= amount;
+        Ok(())
+    }
+
+    pub(crate) fn open(&self, t: usize) -> Result<(), &'static str> {
+        if self.tasks[t].open { Ok(()) } else { Err("UNKNOWN_TASK") }
+    }
+
+    pub(crate) fn transfer(&mut self, from: usize, to: usize, amount: i64) -> Verdict {
+        if from == to || amount == 0 {
+            return Err("MEANINGLESS");
+        }
+        self.pay(from, amount)?;
+        self.wallets[to] += amount;
+        Ok(0)
+    }
+
+    pub(crate) fn open_task(&mut self, from: usize, t: usize) -> Verdict {
+        if from != BUYER {
+            return Err("NOT_ALLOWED");
+        }
+        if self.tasks[t].open {
+            return Err("TASK_EXISTS");
+        }
+        self.pay(from, DATA + INFRASTRUCTURE)?;
+        let expires = self.now + LIFE;
+        self.tasks[t] =
+            Task { open: true, expires, locked: [DATA, INFRASTRUCTURE], ..Task::default() };
+        Ok(0)
+    }
+
+    pub(crate) fn bond(&mut self, from: usize, t: usize, amount: i64) -> Verdict {
+        self.open(t)?;
+        if self.tasks[t].closed {
+            return Err("TASK_CLOSED");
+        }
+        if self.wallets[from] < amount {
+            return Err("INSUFFICIENT_FUNDS");
+        }
+        if self.tasks[t].bonds[from] + amount < BOND_MIN {
+            return Err("TOO_SMALL");
+        }
+        self.pay(from, amount)?;
+        self.tasks[t].bonds[from] += amount;
+        self.tasks[t].releases[from] = None;
+        Ok(0)
+    }
+
+    pub(crate) fn unbond(&mut self, from: usize, t: usize) -> Verdict {
+        self.open(t)?;
+        if self.tasks[t].bonds[from] == 0 {
+            return Err("NOT_FOUND");
+        }
+        self.tasks[t].releases[from].get_or_insert(self.now + DELAY);
+        Ok(0)
+    }
+
+    pub(crate) fn withdraw_bond(&mut self, from: usize, t: usize) -> Verdict {
+        self.open(t)?;
+        let task = &mut self.tasks[t];
+        if task.bonds[from] == 0 {
+            return Err("NOT_FOUND");
+        }
+        if !task.closed {
+            match task.releases[from] {
+                None => return Err("NOT_FOUND"),
+                Some(at) if self.now < at => return Err("TOO_EARLY"),
+                Some(_) => {}
+            }
+        }
+        let amount = std::mem::take(&mut task.bonds[from]);
+        task.releases[from] = None;
+        self.wallets[from] += amount;
+        Ok(amount)
+    }
+
+    pub(crate) fn stake(&mut self, from: usize, amount: i64) -> Verdict {
+        if amount == 0 {
+            return Err("MEANINGLESS");
+        }
+        self.pay(from, amount)?;
+        self.stakes[from] += amount;
+        self.stake_releases[from] = None;
+        Ok(0)
+    }
+
+    pub(crate) fn pledge(&mut self, from: usize, t: usize) -> Verdict {
+        self.open(t)?;
+        if self.tasks[t].closed {
+            return Err("TASK_CLOSED");
+        }
+        if self.tasks[t].pledges[from].is_some() {
+            return Ok(0);
+        }
+        if self.stakes[from] < STAKE_MIN {
+            return Err("TOO_SMALL");
+        }
+        // A closed task's pledge is forgotten when the next one is made.
+        for task in self.tasks.iter_mut().filter(|task| task.closed) {
+            task.pledges[from] = None;
+        }
+        self.tasks[t].pledges[from] = Some(0);
+        self.stake_releases[from] = None;
+        Ok(0)
+    }
+
+    pub(crate) fn unstake(&mut self, from: usize) -> Verdict {
+        if self.stakes[from] == 0 {
+            return Err("NOT_FOUND");
+        }
+        let risky = |task: &Task| task.open && !task.closed && task.pledges[from].is_some();
+        let delay = if self.tasks.iter().any(risky) { DELAY } else { 0 };
+        self.stake_releases[from].get_or_insert(self.now + delay);
+        Ok(0)
+    }
+
+    pub(crate) fn withdraw_stake(&mut self, from: usize) -> Verdict {
+        if self.stakes[from] == 0 {
+            return Err("NOT_FOUND");
+        }
+        match self.stake_releases[from] {
+            None => return Err("NOT_FOUND"),
+            Some(at) if self.now < at => return Err("TOO_EARLY"),
+            Some(_) => {}
+        }
+        let amount = std::mem::take(&mut self.stakes[from]);
+        self.stake_releases[from] = None;
+        self.tasks.iter_mut().for_each(|task| task.pledges[from] = None);
+        self.wallets[from] += amount;
+        Ok(amount)
+    }
+
+    pub(crate) fn post(&mut self, from: usize, t: usize, new: &Pending) -> Verdict {
+        self.open(t)?;
+        if from != COORDINATOR {
+            return Err("NOT_ALLOWED");
+        }
+        let now = self.now;
+        let task = &mut self.tasks[t];
+        let standing = task.finals.get(&new.round).into_iter();
+        let standing = standing.chain(task.pending.iter().filter(|p| p.round == new.round));
+        if let Some(other) = standing.last() {
+            let same = (other.totals, other.infrastructure, other.debit);
+            let same = same == (new.totals, new.infrastructure, new.debit);
+            return if same { Ok(1) } else { Err("CONFLICTING_SETTLEMENT") };
+        }
+        if task.closed {
+            return Err("TASK_CLOSED");
+        }
+        let (round, data, infrastructure) = match task.pending.last() {
+            Some(last) => (last.round, last.totals.iter().sum(), last.infrastructure),
+            None => (task.round, task.paid[0], task.paid[1]),
+        };
+        let total: i64 = new.totals.iter().sum();
+        let wrong = now > task.expires
+            || new.round <= round
+            || total < data
+            || total > DATA
+            || new.infrastructure < infrastructure
+            || new.infrastructure > INFRASTRUCTURE
+            || (total == 0 && new.infrastructure > 0)
+            || new.debit.1 > DEBIT_MAX;
+        if wrong {
+            return Err("BAD_SETTLEMENT");
+        }
+        task.pending.push(Pending { window: now + WINDOW, ..new.clone() });
+        Ok(0)
+    }
+
+    pub(crate) fn cancel(&mut self, from: usize, t: usize, round: i64) -> Verdict {
+        self.open(t)?;
+        if from != ARBITER {
+            return Err("NOT_ALLOWED");
+        }
+        let task = &mut self.tasks[t];
+        if task.finals.contains_key(&round) {
+            return Err("WINDOW_CLOSED");
+        }
+        let Some(n) = task.pending.iter().position(|p| p.round == round) else {
+            return Err("NOT_FOUND");
+        };
+        if self.now > task.pending[n].window {
+            return Err("WINDOW_CLOSED");
+        }
+        task.pending.truncate(n);
+        Ok(0)
+    }
+
+    pub(crate) fn settle(&mut self, t: usize) -> i64 {
+        let task = &mut self.tasks[t];
+        let mut count = 0;
+        while task.pending.first().is_some_and(|p| self.now > p.window) {
+            let p = task.pending.remove(0);
+            let paid = [p.totals.iter().sum(), p.infrastructure];
+            for (pool, paid) in paid.iter().enumerate() {
+                task.locked[pool] -= paid - task.paid[pool];
+                task.owed += paid - task.paid[pool];
+            }
+            task.paid = paid;
+            task.totals = p.totals;
+            task.round = p.round;
+            let (who, debit) = p.debit;
+            let debit = debit.min(task.bonds[who]);
+            task.bonds[who] -= debit;
+            self.treasury += debit;
+            task.finals.insert(p.round, p);
+            count += 1;
+        }
+        count
+    }
+
+    pub(crate) fn claim(&mut self, t: usize, who: usize, total: i64) -> Verdict {
+        self.open(t)?;
+        let task = &mut self.tasks[t];
+        if total == 0 || task.totals[who] != total {
+            return Err("BAD_PROOF");
+        }
+        let amount = total - task.claimed[who];
+        if amount <= 0 {
+            return Err("NOTHING_TO_CLAIM");
+        }
+        if amount > task.owed {
+            return Err("BAD_SETTLEMENT");
+        }
+        task.claimed[who] = total;
+        task.owed -= amount;
+        self.wallets[who] += amount;
+        Ok(amount)
+    }
+
+    pub(crate) fn close(&mut self, from: usize, t: usize) -> Verdict {
+        self.open(t)?;
+        if self.tasks[t].closed {
+            return Err("TASK_CLOSED");
+        }
+        if from != COORDINATOR && self.now <= self.tasks[t].expires {
+            return Err("TOO_EARLY");
+        }
+        if self.tasks[t].pending.last().is_some_and(|p| self.now <= p.window) {
+            return Err("SETTLEMENT_PENDING");
+        }
+        self.settle(t);
+        let task = &mut self.tasks[t];
+        let rest: i64 = std::mem::take(&mut task.locked).iter().sum();
+        task.closed = true;
+        self.wallets[BUYER] += rest;
+        Ok(rest)
+    }
+
+    pub(crate) fn slash(
+        &mut self,
+        from: usize,
+        t: usize,
+        who: usize,
+        stake: bool,
+        amount: i64,
+    ) -> Verdict {
+        self.open(t)?;
+        if from != ARBITER {
+            return Err("NOT_ALLOWED");
+        }
+        let task = &mut self.tasks[t];
+        if task.closed {
+            return Err("TASK_CLOSED");
+        }
+        if amount == 0 {
+            return Err("MEANINGLESS");
+        }
+        let taken = if stake {
+            let Some(before) = task.pledges[who] else { return Err("NOT_FOUND") };
+            let taken = amount.min(self.stakes[who]).min(STAKE_MIN - before);
+            if taken == 0 {
+                return Err("NOT_FOUND");
+            }
+            self.stakes[who] -= taken;
+            let used_up = before + taken == STAKE_MIN;
+            task.pledges[who] = (!used_up).then_some(before + taken);
+            taken
+        } else {
+            let taken = amount.min(task.bonds[who]);
+            if taken == 0 {
+                return Err("NOT_FOUND");
+            }
+            task.bonds[who] -= taken;
+            taken
+        };
+        self.treasury += taken;
+        Ok(taken)
+    }
+
+    pub(crate) fn supply(&self) -> i64 {
+        let tasks = self.tasks.iter().map(|task| {
+            task.locked.iter().sum::<i64>() + task.owed + task.bonds.iter().sum::<i64>()
+        });
+        let people = self.wallets.iter().sum::<i64>() + self.stakes.iter().sum::<i64>();
+        people + self.treasury + tasks.sum::<i64>()
+    }
+}
