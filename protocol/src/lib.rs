@@ -80,7 +80,7 @@ pub use sign::{
 pub use statement::{Statement, nats};
 pub use task::{
     Aggregation, Budget, DUST_PER_ROUND, DataSchema, Estimator, Holdout, Model, RoundRules,
-    SPEC_VERSION, SpecError, TaskSpec, Training,
+    SETTLE_MS_MARGIN, SPEC_VERSION, SpecError, TaskSpec, Training,
 };
 pub use time::Tick;
 pub use wire::{

@@ -180,21 +180,21 @@ pub fn pay_round(
     let weights: Vec<u128> = lines.iter().map(|line| line.weight).collect();
     let weight_total =
         weights.iter().try_fold(0u128, |sum, w| sum.checked_add(*w)).ok_or(SplitError::Overflow)?;
-    let data_spent = purse.pool.min(budget.per_nat_max.mul_div_down(weight_total, NANO)?);
+    let data_spent = price(budget.per_nat_max, weight_total, NANO).min(purse.pool);
     let payouts = split_by_weight(data_spent, &weights)?;
     let mut debited = Amount::ZERO;
     for ((line, payout), score) in lines.iter_mut().zip(payouts).zip(scores) {
         line.payout = payout;
         if score.excluded {
             let harm = u128::from(score.score_nano.unsigned_abs());
-            let price = match weight_total {
-                0 => budget.per_nat_max.mul_div_down(harm, NANO)?,
-                _ => data_spent.mul_div_down(harm, weight_total)?,
+            let due = match weight_total {
+                0 => price(budget.per_nat_max, harm, NANO),
+                _ => price(data_spent, harm, weight_total),
             };
             let bond = bonds.get(&score.account).copied().unwrap_or_default();
-            line.debit = price.min(budget.debit_max).min(bond);
+            line.debit = due.min(budget.debit_max).min(bond);
             debited = debited.plus(line.debit)?;
-            take_back(standings.entry(score.account).or_default(), harm, line.debit, price)?;
+            take_back(standings.entry(score.account).or_default(), harm, line.debit, due)?;
         }
         let standing = standings.entry(score.account).or_default();
         standing.data = standing.data.plus(line.payout)?;
@@ -202,6 +202,12 @@ pub fn pay_round(
     }
     let (infrastructure, infrastructure_spent) = pay_work(budget, purse, work, &mut standings)?;
     Ok(RoundPay { lines, infrastructure, data_spent, infrastructure_spent, debited, standings })
+}
+
+/// `rate × amount / unit`, rounded down. Beyond 128 bits it is the largest amount there is: a pool, a limit or a bond
+/// always caps it, so that no rate, however large, can keep a round from closing.
+fn price(rate: Amount, amount: u128, unit: u128) -> Amount {
+    rate.mul_div_down(amount, unit).unwrap_or(Amount::from_units(u128::MAX))
 }
 
 /// One participant's weight, and the account's new sums.
@@ -282,7 +288,7 @@ fn pay_work(
     let mut spent = Amount::ZERO;
     let mut lines = Vec::with_capacity(work.len());
     for (provider, record, units) in work {
-        let amount = budget.per_unit.mul_div_down(u128::from(*units), 1)?.min(left);
+        let amount = price(budget.per_unit, u128::from(*units), 1).min(left);
         left = left.minus(amount)?;
         spent = spent.plus(amount)?;
         let standing = standings.entry(*provider).or_default();

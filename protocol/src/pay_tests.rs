@@ -136,6 +136,17 @@ fn a_debit_is_never_more_than_the_bond_or_the_limit() {
 }
 
 #[test]
+fn no_rate_however_large_keeps_a_round_from_closing() {
+    let most = Amount::from_units(u128::MAX);
+    let budget = Budget { per_nat_max: most, per_unit: most, debit_max: most, ..budget() };
+    let scores = [score(1, 2_000, 0), score(2, -2_000, 0)];
+    let work = [(who(7), Digest([1; 32]), u64::MAX)];
+    let paid = pay_round(&budget, PURSE, &BTreeMap::new(), &scores, &bonds(), 1, &work).unwrap();
+    assert_eq!((paid.data_spent, paid.infrastructure_spent), (PURSE.pool, PURSE.infrastructure));
+    assert_eq!(paid.debited, fln("5"), "all of the bond");
+}
+
+#[test]
 fn verified_work_is_paid_by_unit_until_its_pool_is_empty() {
     let work = [(who(7), Digest([1; 32]), 1), (who(8), Digest([2; 32]), 3)];
     let paid = pay_round(&budget(), PURSE, &BTreeMap::new(), &[], &bonds(), 0, &work).unwrap();

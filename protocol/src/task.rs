@@ -19,6 +19,9 @@ pub const SPEC_VERSION: u16 = 1;
 /// Smallest data pool per round: below it, rounding would decide who is paid.
 pub const DUST_PER_ROUND: Amount = Amount::from_units(1_000_000_000_000_000);
 
+/// Allowed between the end of a round's phases and its settlement on the ledger, in milliseconds.
+pub const SETTLE_MS_MARGIN: u64 = 60_000;
+
 /// A learning task. Its digest is its [`TaskId`].
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -375,7 +378,37 @@ impl TaskSpec {
         self.training.check()?;
         self.rounds.check()?;
         self.check_estimator()?;
-        self.budget.check(self.rounds.count)
+        self.budget.check(self.rounds.count)?;
+        self.check_powers()
+    }
+
+    /// What keeps one party from robbing the others.
+    fn check_powers(&self) -> Result<(), SpecError> {
+        require(
+            self.arbiter != self.buyer,
+            "arbiter",
+            self.arbiter,
+            "must not be the buyer, who could cancel every settlement and keep the model",
+        )?;
+        let least = self.unbond_ms_min();
+        if self.budget.unbond_ms < least {
+            let right = format!(
+                "must be at least {least} ms (rounds.train_ms + reveal_ms + value_ms, \
+                 budget.challenge_ms and a minute): a bond outlives the settlement that may debit it"
+            );
+            return Err(wrong("budget.unbond_ms", self.budget.unbond_ms, right));
+        }
+        Ok(())
+    }
+
+    /// The shortest time for which a bond must stay at risk: from a commit to the end of its settlement's challenge
+    /// window, and [`SETTLE_MS_MARGIN`].
+    #[must_use]
+    pub fn unbond_ms_min(&self) -> u64 {
+        self.rounds
+            .round_ms()
+            .saturating_add(self.budget.challenge_ms)
+            .saturating_add(SETTLE_MS_MARGIN)
     }
 
     fn check_data(&self) -> Result<(), SpecError> {
@@ -443,6 +476,12 @@ impl Training {
 }
 
 impl RoundRules {
+    /// The longest that a round's phases may take together, in milliseconds.
+    #[must_use]
+    pub const fn round_ms(&self) -> u64 {
+        self.train_ms.saturating_add(self.reveal_ms).saturating_add(self.value_ms)
+    }
+
     /// How many participants a round asks: target and over-selection.
     #[must_use]
     pub const fn asked(&self) -> u32 {
@@ -554,12 +593,7 @@ impl Budget {
         {
             require(ms <= PHASE_MS_MAX, key, ms, "use at most 30 days")?;
         }
-        require(
-            self.unbond_ms >= self.challenge_ms,
-            "budget.unbond_ms",
-            self.unbond_ms,
-            "must be at least budget.challenge_ms: a bond outlives the settlement that may debit it",
-        )
+        Ok(())
     }
 }
 

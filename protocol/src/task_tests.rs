@@ -51,7 +51,7 @@ pub(crate) fn spec() -> TaskSpec {
             stake_min: amount("50"),
             per_unit: amount("1"),
             challenge_ms: 500,
-            unbond_ms: 1_000,
+            unbond_ms: 63_500,
         },
         expires: Tick(1_000_000),
     }
@@ -98,7 +98,8 @@ const IMPOSSIBLE: &[Case] = &[
     ("budget.withheld", |s| s.budget.withheld = Micro(10_000_001)),
     ("budget.bond_min", |s| s.budget.bond_min = Amount::from_units(1)),
     ("budget.bond_per_row", |s| s.budget.bond_per_row = Amount::ZERO),
-    ("budget.unbond_ms", |s| s.budget.unbond_ms = 499),
+    ("budget.unbond_ms", |s| s.budget.unbond_ms = 63_499),
+    ("arbiter", |s| s.arbiter = s.buyer),
 ];
 
 #[test]

@@ -104,6 +104,19 @@ fn evidence(inputs: &AuditInputs<'_>, found: &mut Vec<Difference>) {
     equal("scope.task", &report.scope.task, &spec.id());
     equal("base model's bytes", &report.base_model, &blob_digest(round.base));
     equal("holdout's bytes", &report.holdout, &blob_digest(round.holdout));
+    let pool = spec.pool_of_round(report.scope.round, before);
+    let pool = pool.map_or_else(|error| error.to_string(), |pool| pool.to_string());
+    equal("offer.pool", &offer.pool, &pool);
+    let asked = offer.cohort.windows(2).all(|pair| pair[0] < pair[1])
+        && offer.cohort.len() <= usize::try_from(spec.rounds.asked()).unwrap_or(usize::MAX);
+    equal("offer.cohort ascending and within what the task asks", &asked, &true);
+    let mut told: Vec<_> = report.entries.iter().map(|entry| entry.sender).collect();
+    told.extend(report.missing.iter().map(|(sender, _)| *sender));
+    told.sort_unstable();
+    equal("entries and missing are the cohort", &(told == offer.cohort), &true);
+    let came = u32::try_from(report.entries.len()).unwrap_or(u32::MAX);
+    let enough = came >= spec.rounds.cohort_min || report.outcome != RoundOutcome::Settled;
+    equal("entries are at least cohort_min", &enough, &true);
     equal("entries", &report.entries.len(), &headers.len());
     equal("entries' bytes", &report.entries.len(), &round.updates.len());
     let ascending = report.entries.windows(2).all(|pair| pair[0].sender < pair[1].sender);

@@ -4,7 +4,9 @@ use std::cell::RefCell;
 
 use florin_contribution::{Closures, NanoError, RoundError, RoundRules, to_nano, value_round};
 use florin_learning::engine::EvalError;
-use florin_learning::{AffineLoss, AggregateError, Dataset, Engine, ModelSpec, aggregate, mean};
+use florin_learning::{
+    AffineLoss, AggregateError, Dataset, Engine, ModelSpec, Rule, aggregate, mean,
+};
 use florin_protocol::{
     Entry, Estimator, Metrics, Rejection, Scored, TaskSpec, Valuation, WorkResult, blob_digest,
 };
@@ -168,7 +170,12 @@ fn combine(
     if kept.is_empty() {
         return Ok(base.to_vec());
     }
-    let step = aggregate(aggregation(spec.rounds.aggregation), &kept)?;
+    let step = match aggregate(aggregation(spec.rounds.aggregation), &kept) {
+        // Exclusion may leave fewer updates than a rule promises something for: the median takes any number, and
+        // survives whoever is left.
+        Err(AggregateError::TooFew { .. }) => aggregate(Rule::Median, &kept)?,
+        step => step?,
+    };
     Ok(base.iter().zip(step).map(|(base, step)| base + step).collect())
 }
 

@@ -172,6 +172,13 @@ impl World {
         carry_out(&self.inputs(), &mut Reference::new()).unwrap()
     }
 
+    /// Who was asked and is not among the entries.
+    fn missing(&self) -> Vec<(Address, Missing)> {
+        let came = |who: &Address| self.entries.iter().any(|entry| entry.sender == *who);
+        let cohort = self.offer.cohort.iter();
+        cohort.filter(|who| !came(who)).map(|who| (*who, Missing::NoReveal)).collect()
+    }
+
     fn report(&self, result: Result<&WorkResult, AbandonReason>) -> Report {
         let commits: Vec<_> = self.headers.iter().map(|h| (h.sender, h.commitment())).collect();
         let provider = Address([20; 20]);
@@ -182,7 +189,7 @@ impl World {
             before: None,
             commits: &commits,
             entries: &self.entries,
-            missing: &[],
+            missing: &self.missing(),
             result,
             work: &work.into_iter().collect::<Vec<_>>(),
         })
@@ -263,6 +270,9 @@ fn every_forgery_is_named_by_its_line() {
         ("entries[1].update", |r| r.entries[1].update = Digest([1; 32])),
         ("base_model", |r| r.base_model = Digest([1; 32])),
         ("previous", |r| r.previous = Digest([1; 32])),
+        ("entries and missing are the cohort", |r| {
+            r.missing.push((Address([9; 20]), Missing::NoCommit))
+        }),
         ("seed", |r| r.seed = Digest([1; 32])),
         ("payout", |r| r.payout = PayoutId([1; 32])),
         ("pool", |r| r.pool = Amount::ZERO),
@@ -286,6 +296,42 @@ fn a_round_given_up_without_reason_is_named() {
     world.updates.truncate(1);
     world.headers.truncate(1);
     assert_eq!(world.audit(&world.report(Err(too_few))), []);
+}
+
+#[test]
+fn an_offer_beyond_the_rules_is_named() {
+    let mut world = world();
+    let honest = world.report(Ok(&world.outcome().result));
+    let changes: [(&str, fn(&mut Offer)); 3] = [
+        ("offer.pool", |o| o.pool = Amount::ZERO),
+        ("offer.cohort ascending and within what the task asks", |o| o.cohort.reverse()),
+        ("entries and missing are the cohort", |o| o.cohort.truncate(3)),
+    ];
+    let offer = world.offer.clone();
+    for (line, change) in changes {
+        change(&mut world.offer);
+        let found = world.audit(&honest);
+        assert!(found.iter().any(|d| d.line == line), "{line}: {found:?}");
+        world.offer = offer.clone();
+    }
+}
+
+#[test]
+fn a_round_with_too_few_updates_is_not_settled() {
+    let mut world = world();
+    let report = world.report(Ok(&world.outcome().result));
+    world.spec.rounds.cohort_min = 5;
+    let found = world.audit(&report);
+    assert!(found.iter().any(|d| d.line == "entries are at least cohort_min"), "{found:?}");
+}
+
+#[test]
+fn where_exclusion_leaves_too_few_for_krum_the_median_stands_in() {
+    let mut world = world();
+    world.spec.rounds.aggregation = Aggregation::Krum { byzantine: 1 };
+    let outcome = world.outcome();
+    assert!(outcome.result.valuation.scores[2].excluded);
+    assert!(outcome.result.metrics.correct_after > outcome.result.metrics.correct_before);
 }
 
 #[test]
