@@ -148,7 +148,8 @@ debit_max = "0.5"
 stake_min = "20"
 per_unit = "0.1"
 challenge = "200 ms"
-unbond = "200 ms"
+# Longer than a round and its challenge; when the task is closed, bonds go back at once.
+unbond = "5 min"
 "#,
         salt = seed & (u64::MAX >> 1), // TOML integers have 63 bits
     )

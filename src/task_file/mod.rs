@@ -151,7 +151,7 @@ fn spec_of(file: &TaskFile, parties: &Parties) -> Result<TaskSpec, Problem> {
         market: parties.market,
         buyer: parties.buyer,
         coordinator: parties.coordinator,
-        arbiter: file.arbiter.unwrap_or(parties.buyer),
+        arbiter: file.arbiter.unwrap_or(parties.coordinator),
         name: file.name.clone(),
         salt: file.salt,
         model: model(&file.model)?,

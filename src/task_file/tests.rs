@@ -29,7 +29,7 @@ fn the_template_is_a_task_that_works() {
     let ready = from_text(&template(), Path::new(""), &parties()).unwrap();
     assert_eq!(ready.spec.check(), Ok(()));
     assert_eq!(ready.spec.holdout.rows, 360);
-    assert_eq!(ready.spec.arbiter, ready.spec.buyer);
+    assert_eq!(ready.spec.arbiter, ready.spec.coordinator);
     assert_eq!(ready.spec.expires, Tick(1_000_000 + 7 * 86_400_000));
     assert_eq!(ready.spec.base_model, blob_digest(&ready.base_model));
     assert_eq!(ready.spec.holdout.digest, blob_digest(&ready.holdout));
@@ -55,7 +55,7 @@ fn every_impossible_value_is_refused_with_line_key_value_and_what_would_be_right
         ("inputs = 64", "inputs = 63", ["data.width = 64", "the model takes 63"]),
         ("kind = \"mlp\"", "kind = \"softmax\"", ["model.hidden", "no such key"]),
         ("train = \"2 min\"", "train = \"0 s\"", ["rounds.train = \"0 ms\"", "1 ms to 30 days"]),
-        ("unbond = \"1 min\"", "unbond = \"1 s\"", ["budget.unbond", "budget.challenge"]),
+        ("unbond = \"10 min\"", "unbond = \"5 min\"", ["budget.unbond", "budget.challenge"]),
         ("expires = \"7 d\"", "expires = \"1970-01-01\"", ["expires", "future"]),
         ("expires = \"7 d\"", "expires = \"soon\"", ["expires", "duration"]),
         ("nodes = 3", "nodes = 0", ["estimator.nodes = 0", "1 to 8"]),

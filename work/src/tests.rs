@@ -302,7 +302,8 @@ fn a_round_given_up_without_reason_is_named() {
 fn an_offer_beyond_the_rules_is_named() {
     let mut world = world();
     let honest = world.report(Ok(&world.outcome().result));
-    let changes: [(&str, fn(&mut Offer)); 3] = [
+    type Change = (&'static str, fn(&mut Offer));
+    let changes: [Change; 3] = [
         ("offer.pool", |o| o.pool = Amount::ZERO),
         ("offer.cohort ascending and within what the task asks", |o| o.cohort.reverse()),
         ("entries and missing are the cohort", |o| o.cohort.truncate(3)),
