@@ -7,6 +7,32 @@
 //!
 //! This crate knows amounts and nothing about machine learning. It has no floats; the local chain takes its clock as
 //! an argument.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use florin_ledger::conformance::TestSigner;
+//! use florin_ledger::{Genesis, Ledger, LocalChain};
+//! use florin_protocol::{ChainId, NodeSigner, Signer, Tick};
+//!
+//! let folder = tempfile::tempdir()?;
+//! let (operator, alice, bob) = (NodeSigner::from_seed(&[1; 32]), TestSigner::new(1)?, TestSigner::new(2)?);
+//! let genesis = Genesis {
+//!     chain_id: ChainId(1),
+//!     operator: alice.address(),
+//!     operator_key: operator.key(),
+//!     allocations: vec![(alice.address(), "100".parse()?)],
+//!     created: Tick(0),
+//! };
+//! let path = folder.path().join("ledger");
+//! LocalChain::create(&path, &genesis)?;
+//! let chain = LocalChain::open(&path, operator, Arc::new(|| Tick(1_000)))?;
+//! chain.transfer(&alice, bob.address(), "2.5".parse()?)?;
+//! assert_eq!(chain.balance(bob.address())?.to_string(), "2.5");
+//! drop(chain);
+//! assert_eq!(LocalChain::verify(&path)?.transactions, 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![cfg_attr(
     not(test),
     deny(

@@ -229,3 +229,44 @@ pub enum Fate {
     /// place, or it was carried out long ago.
     Unknown,
 }
+
+#[cfg(test)]
+mod tests {
+    use alloy_sol_types::SolStruct as _;
+    use florin_protocol::{ChainId, Digest, TaskId};
+
+    use super::*;
+    use crate::conformance::TestSigner;
+
+    #[test]
+    fn a_wallet_shows_what_it_signs() {
+        let shown = "Transaction(address from,uint64 nonce,string summary,bytes32 action)";
+        assert_eq!(typed::Transaction::eip712_encode_type(), shown);
+        let amount = "100".parse().unwrap();
+        let action = Action::Bond { task: TaskId([0xab; 32]), amount };
+        assert_eq!(action.summary(), "bond 100 FLN in task abababab…");
+    }
+
+    #[test]
+    fn a_signature_is_for_one_action_of_one_account_in_one_market_at_one_place() {
+        let by = TestSigner::new(1).unwrap();
+        let market = Market { chain: ChainId(1), genesis: Digest([2; 32]) };
+        let action = Action::Transfer { to: Address([3; 20]), amount: Amount::from_units(4) };
+        let good = Transaction { market, from: by.address(), nonce: 5, action };
+        let signed = good.clone().sign(&by).unwrap();
+        assert!(signed.clone().check(market).is_ok());
+        let changes: [fn(&mut Transaction); 5] = [
+            |t| t.market.chain = ChainId(9),
+            |t| t.market.genesis = Digest([9; 32]),
+            |t| t.from = Address([9; 20]),
+            |t| t.nonce = 9,
+            |t| t.action = Action::Transfer { to: Address([9; 20]), amount: Amount::from_units(4) },
+        ];
+        for change in changes {
+            let mut moved = signed.clone();
+            change(&mut moved.transaction);
+            let market = moved.transaction.market;
+            assert_eq!(moved.check(market).unwrap_err(), Refusal::BadSignature);
+        }
+    }
+}

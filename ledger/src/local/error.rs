@@ -17,22 +17,26 @@ pub enum ChainError {
     Missing(String),
     /// Another process, or this one, has it open.
     #[error(
-        "the ledger is open already: stop the other coordinator, or give this one a data folder of its own [LEDGER_LOCKED]"
+        "the ledger is open already: stop the other coordinator, or give this one a data \
+         folder of its own [LEDGER_LOCKED]"
     )]
     Locked,
     /// The file does not begin like a ledger.
     #[error(
-        "this file is not a ledger, or its first page is damaged: restore it from a backup [LEDGER_CORRUPT]"
+        "this file is not a ledger, or its first page is damaged: restore it from \
+         a backup [LEDGER_CORRUPT]"
     )]
     NotALedger,
     /// The records contradict themselves.
     #[error(
-        "the ledger is damaged: {0}. Keep the file, restore the last backup, and run `florin ledger verify` on it [LEDGER_CORRUPT]"
+        "the ledger is damaged: {0}. Keep the file, restore the last backup, and run \
+         `florin ledger verify` on it [LEDGER_CORRUPT]"
     )]
     Corrupt(String),
     /// The blocks are signed by another key than the one at hand.
     #[error(
-        "the chain's blocks are signed by node key {expected}, but this coordinator has {got}: use the key file that the chain was created with [WRONG_OPERATOR]"
+        "the chain's blocks are signed by node key {expected}, but this coordinator has \
+         {got}: use the key file that the chain was created with [WRONG_OPERATOR]"
     )]
     WrongOperator {
         /// The key in the genesis.
@@ -45,7 +49,8 @@ pub enum ChainError {
     BadGenesis(String),
     /// The disk is full.
     #[error(
-        "the disk is full ({0}): make room and start again; nothing acknowledged is lost [STORAGE_FULL]"
+        "the disk is full ({0}): make room and start again; nothing acknowledged is \
+         lost [STORAGE_FULL]"
     )]
     Full(io::Error),
     /// The disk does not do what it should.

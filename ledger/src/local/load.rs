@@ -13,7 +13,7 @@ use crate::local::ChainError;
 use crate::local::block::{Block, Genesis, Head, transactions_digest};
 use crate::local::store::Store;
 use crate::state::{ApplyError, Draft, State, tables_digest};
-use crate::transaction::{Checked, Outcome, check_on};
+use crate::transaction::{Outcome, check_on};
 
 /// What the newest transactions came to, block by block, for whoever lost an answer.
 #[derive(Debug, Default)]
@@ -168,11 +168,10 @@ fn replay(state: &State, block: &Block, market: Market) -> Result<Replayed, Stri
         if transaction.market != market {
             return Err(fault("it is for another chain or market".to_owned()));
         }
-        let checked = Checked::unchecked(signed.clone(), 0);
         let (_, outcome) = draft
             .apply(transaction, block.header.body.time)
             .map_err(|error: ApplyError| fault(error.to_string()))?;
-        outcomes.push((checked.id(), outcome));
+        outcomes.push((transaction.id(), outcome));
     }
     let changes = draft.into_changes();
     let rows = changes.rows().map_err(|error| error.to_string())?;

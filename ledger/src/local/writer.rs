@@ -95,6 +95,7 @@ impl Writer {
         self.make_durable(decided).inspect_err(|error| {
             let halt = match error {
                 LedgerError::Corrupt(what) => Halt::Broken(what.clone()),
+                LedgerError::Unavailable(what) => Halt::Storage(what.clone()),
                 other => Halt::Storage(other.to_string()),
             };
             self.halt(halt);
