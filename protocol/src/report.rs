@@ -140,6 +140,8 @@ pub struct Report {
     pub data_total: Amount,
     /// Paid for infrastructure in the task so far.
     pub infrastructure_total: Amount,
+    /// Root of the tree of running totals before the round; zeros in round 1. Chains the settlements.
+    pub root_before: Digest,
     /// Root of the tree of running totals.
     pub root: Digest,
     /// Names the settlement.

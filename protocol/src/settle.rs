@@ -116,6 +116,7 @@ pub fn close_round(closing: &Closing<'_>) -> Result<Report, PayError> {
         lines: paid.lines,
         infrastructure: paid.infrastructure,
         standings: paid.standings,
+        root_before: before.map(|report| report.root).unwrap_or_default(),
         root,
         payout: Report::payout_id(offer.scope.task, offer.scope.round),
     })

@@ -216,7 +216,7 @@ report = fields(
     ("valuation", option(valuation)), ("metrics", option(metrics)), ("pool", amount),
     ("lines", many(line)), ("infrastructure", many(infrastructure)),
     ("standings", mapping(address, standing)), ("data_total", amount),
-    ("infrastructure_total", amount), ("root", digest), ("payout", digest),
+    ("infrastructure_total", amount), ("root_before", digest), ("root", digest), ("payout", digest),
 )
 work_order = fields(
     ("scope", scope), ("base_model", digest), ("holdout", digest), ("entries", many(entry)),

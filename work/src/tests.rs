@@ -263,6 +263,7 @@ fn every_forgery_is_named_by_its_line() {
         ("lines[2].debit", |r| r.lines[2].debit = Amount::ZERO),
         ("lines[3].reason", |r| r.lines[3].reason = Reason::Paid),
         ("root", |r| r.root = Digest([1; 32])),
+        ("root_before", |r| r.root_before = Digest([1; 32])),
         ("data_total", |r| r.data_total = Amount::ZERO),
         ("infrastructure[0].units", |r| r.infrastructure[0].units += 1),
         ("entries[0].rows_counted", |r| r.entries[0].rows_counted += 1),
