@@ -253,7 +253,7 @@ mod tests {
         let market = Market { chain: ChainId(1), genesis: Digest([2; 32]) };
         let action = Action::Transfer { to: Address([3; 20]), amount: Amount::from_units(4) };
         let good = Transaction { market, from: by.address(), nonce: 5, action };
-        let signed = good.clone().sign(&by).unwrap();
+        let signed = good.sign(&by).unwrap();
         assert!(signed.clone().check(market).is_ok());
         let changes: [fn(&mut Transaction); 5] = [
             |t| t.market.chain = ChainId(9),
