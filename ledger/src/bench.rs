@@ -1,5 +1,6 @@
-//! How fast: durable transfers, signature checks, and the bare database beside them. `florin bench ledger` calls this, and brings the
-//! stopwatch.
+//! How fast: durable transfers, signature checks, and the bare database beside them. `florin bench ledger` calls this
+//! and brings the stopwatch.
+
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
