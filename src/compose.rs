@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use florin_learning::Engine;
 use florin_learning::select::EngineError;
-use florin_ledger::{Clock, Ledger, LocalChain, RemoteLedger};
+use florin_ledger::{Clock, Ledger, LedgerError, LocalChain, RemoteLedger};
 use florin_protocol::NodeSigner;
 
 use crate::cli::EngineArg;
@@ -28,7 +28,7 @@ fn no_engine(error: &EngineError) -> anyhow::Error {
 ///
 /// # Errors
 /// `LEDGER_UNAVAILABLE`.
-pub(crate) fn ledger(market: &str) -> anyhow::Result<Box<dyn Ledger>> {
+pub(crate) fn ledger(market: &str) -> Result<Box<dyn Ledger>, LedgerError> {
     Ok(Box::new(RemoteLedger::connect(market)?))
 }
 

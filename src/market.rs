@@ -2,10 +2,12 @@
 
 use std::ops::Deref;
 
-use florin_participant::{Client, ClientConfig};
+use florin_ledger::{Ledger, LedgerError};
+use florin_participant::{Client, ClientConfig, ClientError, Event, Patience, Shutdown, patiently};
 use florin_protocol::{Report, Round, TaskId};
 
 use crate::cli::MarketArg;
+use crate::compose;
 use crate::failure::Failure;
 
 /// Fewest digits of a shortened id.
@@ -26,6 +28,29 @@ impl Market {
     /// Connects to the market that a command was given.
     pub(crate) fn connect(arg: &MarketArg) -> anyhow::Result<Self> {
         Self::at(&arg.market)
+    }
+
+    /// Connects for a long stay: waits for a coordinator that is not there yet, or just restarts. `tell` hears why.
+    pub(crate) fn connect_patiently(
+        arg: &MarketArg,
+        shutdown: &Shutdown,
+        tell: &mut dyn FnMut(&Event),
+    ) -> anyhow::Result<(Self, Box<dyn Ledger>)> {
+        let mut told = |why: String| tell(&Event::Retrying { why });
+        let config = ClientConfig { url: arg.market.clone(), pin: None };
+        let client = patiently(
+            Patience::default(),
+            shutdown,
+            |error: &ClientError| told(error.to_string()),
+            || Client::connect(&config),
+        )?;
+        let ledger = patiently(
+            Patience::default(),
+            shutdown,
+            |error: &LedgerError| told(error.to_string()),
+            || compose::ledger(&arg.market),
+        )?;
+        Ok((Self(client), ledger))
     }
 
     /// Connects to the market at an address.

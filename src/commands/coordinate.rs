@@ -1,16 +1,18 @@
 //! `florin coordinate`: runs a market's rounds, and keeps its embedded ledger.
 
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use florin_coordinator::{Config, LedgerDoor, Parts, SystemClock, WorkValuer};
 use florin_ledger::{Genesis, Ledger, LocalChain, rpc};
 use florin_participant::Wallet;
 use florin_protocol::{Code, Rejection, Signer};
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::cli::Coordinate;
 use crate::commands::{now, wallet};
@@ -30,9 +32,17 @@ pub(super) fn run(arguments: &Coordinate) -> anyhow::Result<Exit> {
         let listener = listen(config.listen).await?;
         let wallet = Arc::new(wallet::open(&arguments.wallet)?);
         let parts = parts(arguments, &wallet)?;
-        let address = listener.local_addr()?;
-        announce(arguments, &wallet, &*parts.ledger, address)?;
-        florin_coordinator::run(&config, listener, asked_to_stop()?, parts).await?;
+        let (address, ledger) = (listener.local_addr()?, Arc::clone(&parts.ledger));
+        let market = florin_coordinator::run(&config, listener, asked_to_stop()?, parts);
+        tokio::pin!(market);
+        // Nobody is told of a market that does not answer yet: its journal may turn out to be damaged.
+        tokio::select! {
+            ended = &mut market => ended?,
+            () = answers(address) => {
+                announce(arguments, &wallet, &*ledger, address)?;
+                market.await?;
+            }
+        }
         anstream::println!("Stopped; started again, it continues where it was.");
         Ok(Exit::Done)
     })
@@ -131,6 +141,29 @@ fn door(chain: Arc<LocalChain>) -> LedgerDoor {
         serde_json::to_vec(&answer)
             .map_err(|error| Rejection::new(Code::Internal, error.to_string()))
     })
+}
+
+/// Resolves once this process answers at its own address.
+async fn answers(address: SocketAddr) {
+    const PAUSE: Duration = Duration::from_millis(10);
+    let ip = match address.ip() {
+        ip if !ip.is_unspecified() => ip,
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    };
+    while !is_well(SocketAddr::new(ip, address.port())).await.unwrap_or(false) {
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn is_well(address: SocketAddr) -> std::io::Result<bool> {
+    let mut stream = TcpStream::connect(address).await?;
+    let question =
+        format!("GET /v1/health HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    stream.write_all(question.as_bytes()).await?;
+    let mut answer = [0u8; 12];
+    stream.read_exact(&mut answer).await?;
+    Ok(&answer == b"HTTP/1.1 200")
 }
 
 fn announce(

@@ -23,9 +23,9 @@ pub(super) const POLL_MS: u64 = 2_000;
 
 pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
     let data = rows(arguments)?;
-    let market = Market::connect(&arguments.market)?;
+    let shutdown = stop_on_request()?;
+    let (market, ledger) = Market::connect_patiently(&arguments.market, &shutdown, &mut say)?;
     let task = market.find(&arguments.task)?;
-    let ledger = compose::ledger(&arguments.market.market)?;
     let wallet = wallet::open(&arguments.wallet)?;
     let mut engine = compose::engine(arguments.engine)?;
     let mut behaviour = kind(arguments.experiment).behaviour();
@@ -45,7 +45,7 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
         data: &data,
         behaviour: &mut *behaviour,
     };
-    let outcome = participate(&config, parts, &stop_on_request()?, &mut say)?;
+    let outcome = participate(&config, parts, &shutdown, &mut say)?;
     summary(&outcome)
 }
 

@@ -11,12 +11,12 @@ use crate::market::Market;
 use crate::show;
 
 pub(super) fn run(arguments: &Provide) -> anyhow::Result<Exit> {
-    let market = Market::connect(&arguments.market)?;
+    let shutdown = stop_on_request()?;
+    let (market, ledger) = Market::connect_patiently(&arguments.market, &shutdown, &mut say)?;
     let tasks = match &arguments.task {
         Some(task) => Some(vec![market.find(task)?]),
         None => None,
     };
-    let ledger = compose::ledger(&arguments.market.market)?;
     let wallet = wallet::open(&arguments.wallet)?;
     let mut engine = compose::engine(arguments.engine)?;
     let config = ProviderConfig {
@@ -29,7 +29,7 @@ pub(super) fn run(arguments: &Provide) -> anyhow::Result<Exit> {
     };
     let parts =
         Provider { wallet: &wallet, client: &market, ledger: &*ledger, engine: &mut *engine };
-    let outcome = provide(&config, parts, &stop_on_request()?, &mut say)?;
+    let outcome = provide(&config, parts, &shutdown, &mut say)?;
     println!();
     show::facts(&[
         ("account", outcome.account.to_string()),

@@ -13,7 +13,7 @@ pub(super) struct TaskFile {
     pub(super) name: String,
     pub(super) salt: u64,
     pub(super) expires: String,
-    pub(super) arbiter: Option<Address>,
+    pub(super) arbiter: Arbiter,
     pub(super) model: ModelSection,
     pub(super) data: DataSection,
     pub(super) holdout: HoldoutSection,
@@ -21,6 +21,26 @@ pub(super) struct TaskFile {
     pub(super) rounds: RoundsSection,
     pub(super) estimator: EstimatorSection,
     pub(super) budget: BudgetSection,
+}
+
+/// Who may cancel settlements.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Arbiter {
+    /// Whoever runs the market.
+    Coordinator,
+    /// Somebody else.
+    Account(Address),
+}
+
+impl<'de> Deserialize<'de> for Arbiter {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = <String as Deserialize>::deserialize(deserializer)?;
+        if text == "coordinator" {
+            return Ok(Self::Coordinator);
+        }
+        let wrong = |error| de::Error::custom(format!("{error}; or write \"coordinator\""));
+        text.parse().map(Self::Account).map_err(wrong)
+    }
 }
 
 /// `[model]`: the union of all kinds' keys, so that a wrong one is named with its line.

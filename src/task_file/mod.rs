@@ -21,7 +21,7 @@ use florin_protocol::{
 pub(crate) use duration::{civil, parse_date, words};
 
 use crate::failure::Failure;
-use file::{AggregationSection, ModelKind, ModelSection, Rule, TaskFile, Units};
+use file::{AggregationSection, Arbiter, ModelKind, ModelSection, Rule, TaskFile, Units};
 
 /// The annotated file that `florin task new` writes.
 pub(crate) const TEMPLATE: &str = include_str!("template.toml");
@@ -151,7 +151,10 @@ fn spec_of(file: &TaskFile, parties: &Parties) -> Result<TaskSpec, Problem> {
         market: parties.market,
         buyer: parties.buyer,
         coordinator: parties.coordinator,
-        arbiter: file.arbiter.unwrap_or(parties.coordinator),
+        arbiter: match file.arbiter {
+            Arbiter::Coordinator => parties.coordinator,
+            Arbiter::Account(account) => account,
+        },
         name: file.name.clone(),
         salt: file.salt,
         model: model(&file.model)?,

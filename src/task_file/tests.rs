@@ -83,6 +83,7 @@ fn what_is_no_task_file_is_refused_with_its_line() {
         ("train = \"2 min\"", "train = \"2 moons\"", "2 moons"),
         ("[rounds]", "[rounds", "line "),
         ("name = \"Handwritten digits\"", "name = 5", "string"),
+        ("arbiter = \"coordinator\"", "arbiter = \"me\"", "coordinator"),
     ] {
         let message = refused(&template().replacen(from, to, 1));
         assert!(message.contains(part), "{to}: {message:?} does not say {part:?}");

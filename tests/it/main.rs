@@ -1,11 +1,14 @@
 //! The market as its users see it: the program itself, as real processes over loopback. Each file is one sentence.
 
 mod a_free_rider_earns_nothing;
+mod a_hostile_update_changes_nothing;
 mod a_payout_survives_a_crash;
 mod a_restart_continues_the_round;
 mod anyone_can_recompute_a_payout;
+mod bad_files_are_refused;
 mod honest_work_is_paid;
 mod support;
 mod the_books_balance;
+mod the_demonstration_holds_what_it_promises;
 mod tidy;
 mod two_runs_with_one_seed_agree;

@@ -59,6 +59,7 @@ fn report(round: u32) -> Report {
         version: 1,
         scope: Scope { market, task: TaskId([7; 32]), round: Round(round) },
         previous: Digest::default(),
+        root_before: Digest::default(),
         offer: Digest::default(),
         outcome: RoundOutcome::Settled,
         base_model: Digest::default(),

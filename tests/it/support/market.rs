@@ -28,7 +28,7 @@ debit_max = "0.5"
 stake_min = "5"
 per_unit = "0.1"
 challenge = "100 ms"
-unbond = "100 ms"
+unbond = "1 d"
 "#;
 
 /// Who takes part, and how.
@@ -277,6 +277,24 @@ impl TestMarket {
             (ledger.balance(account).unwrap(), bond.plus(stake).unwrap())
         };
         self.accounts.iter().map(|(name, account)| (*name, of(*account))).collect()
+    }
+}
+
+impl Drop for TestMarket {
+    /// A test that fails shows what everybody said last.
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        let entries = std::fs::read_dir(self.folder()).into_iter().flatten().flatten();
+        for path in entries.map(|entry| entry.path()) {
+            if path.extension().is_some_and(|ending| ending == "log") {
+                let said = std::fs::read_to_string(&path).unwrap_or_default();
+                let lines: Vec<&str> = said.lines().collect();
+                let last = &lines[lines.len().saturating_sub(25)..];
+                eprintln!("--- {}\n{}", path.display(), last.join("\n"));
+            }
+        }
     }
 }
 

@@ -1,0 +1,222 @@
+//! A hostile update changes nothing: every kind is refused by its name, and the round comes to the same model, scores
+//! and payouts, bit for bit, as one in which it was never sent.
+
+use florin_participant::ClientError;
+use florin_protocol::{
+    ChainId, Digest, Market, Missing, NodeKey, NodeSignature, Offer, Phase, Registration, Report,
+    Role, Round, Scope, Signed, Signer, TaskId, UpdateHeader, blob_digest,
+};
+
+use crate::support::process::{Process, until};
+use crate::support::sender::{Sender, framed};
+use crate::support::{Plan, TestMarket};
+
+/// Hostile accounts: all join and commit, and each uploads something else.
+const HOSTILE: [&str; 8] = ["h0", "h1", "h2", "h3", "h4", "h5", "h6", "h7"];
+
+/// Turns good update bytes into bad ones.
+type Spoil = fn(&mut Vec<u8>);
+
+/// What each of them sends, and how it is refused. The header commits to the very bytes that are sent.
+const SPOILED: [(&str, &str, Spoil); 7] = [
+    ("a NaN", "UPDATE_NOT_FINITE", |bytes| last_float(bytes, f32::NAN)),
+    ("an infinity", "UPDATE_NOT_FINITE", |bytes| last_float(bytes, f32::INFINITY)),
+    ("a norm beyond the limit", "UPDATE_NORM_TOO_LARGE", |bytes| last_float(bytes, 1e6)),
+    ("a wrong name", "UPDATE_WRONG_SCHEMA", |bytes| replace(bytes, b"layer0.bias", b"layer9.bias")),
+    ("a wrong shape", "UPDATE_WRONG_SCHEMA", |bytes| replace(bytes, b"[10,64]", b"[64,10]")),
+    ("a wrong type", "UPDATE_WRONG_SCHEMA", |bytes| replace(bytes, b"\"F32\"", b"\"I32\"")),
+    ("a header of 99 MB", "TOO_LARGE", |bytes| {
+        bytes[..8].copy_from_slice(&99_000_000u64.to_le_bytes());
+    }),
+];
+
+fn last_float(bytes: &mut [u8], value: f32) {
+    let end = bytes.len();
+    bytes[end - 4..].copy_from_slice(&value.to_le_bytes());
+}
+
+fn replace(bytes: &mut [u8], from: &[u8], to: &[u8]) {
+    let at = bytes.windows(from.len()).position(|part| part == from).expect("it is in the header");
+    bytes[at..at + to.len()].copy_from_slice(to);
+}
+
+struct World {
+    market: TestMarket,
+    task: TaskId,
+    all: Vec<Process>,
+    senders: Vec<Sender>,
+    offer: Offer,
+    /// Bytes of a good update that changes nothing.
+    good: Vec<u8>,
+}
+
+/// Opens a market in which two honest participants and all hostile ones have committed; the hostile ones to what
+/// `update` makes of good bytes.
+fn open(update: impl Fn(usize, &[u8]) -> Vec<u8>) -> World {
+    let mut plan = Plan::honest(1);
+    plan.participants.truncate(2);
+    plan.others.extend(HOSTILE);
+    plan.target = 2 + HOSTILE.len();
+    // Not everybody uploads, so the round lasts until its deadline: early enough to wait for.
+    plan.train_ms = 10_000;
+    plan.reveal_ms = 5_000;
+    plan.provider = false;
+    let market = TestMarket::open(plan);
+    let task = market.publish();
+    let senders: Vec<Sender> =
+        HOSTILE.iter().map(|name| Sender::join(&market, task, name, "10")).collect();
+    let all = market.everybody(task);
+    let view = market.wait_for(task, 1, Phase::Committing);
+    let offer = view.offer.expect("a round is open").body;
+    let base = market.client().blob(offer.base_model, 1 << 20).unwrap();
+    let parameters = florin_work::check_model(&view.spec, &base).unwrap().len();
+    let good = florin_work::encode(&view.spec, &vec![0.0; parameters]);
+    for (at, sender) in senders.iter().enumerate() {
+        let header = sender.header(&offer, &update(at, &good));
+        assert_eq!(sender.send_commit(&sender.commit(&header)), "OK");
+    }
+    World { market, task, all, senders, offer, good }
+}
+
+fn spoiled(at: usize, good: &[u8]) -> Vec<u8> {
+    let mut bytes = good.to_vec();
+    if let Some((_, _, spoil)) = SPOILED.get(at) {
+        spoil(&mut bytes);
+    }
+    bytes
+}
+
+fn finish(mut world: World) -> (TestMarket, Report) {
+    world.all.iter_mut().for_each(Process::finish);
+    let report = world.market.report(world.task, 1);
+    (world.market, report)
+}
+
+#[test]
+fn a_hostile_update_changes_nothing() {
+    // Beside it, the same round, in which the same accounts commit and never send anything.
+    let silent = std::thread::spawn(|| finish(open(spoiled)).1);
+    let world = open(spoiled);
+    second_thoughts(&world);
+    world.market.wait_for(world.task, 1, Phase::Revealing);
+    for (at, (name, code, _)) in SPOILED.iter().enumerate() {
+        let sender = &world.senders[at];
+        let bytes = spoiled(at, &world.good);
+        let header = sender.node.sign(sender.header(&world.offer, &bytes));
+        assert_eq!(sender.upload(&header, &bytes), *code, "{name}");
+    }
+    lies_in_the_header(&world);
+    broken_bodies(&world);
+    weak_key(&world);
+    let (task, offer) = (world.task, world.offer.clone());
+    let (market, report) = finish(world);
+    for name in HOSTILE {
+        let missing = report.missing.iter().find(|(who, _)| *who == market.account(name));
+        assert!(matches!(missing, Some((_, Missing::Refused(_) | Missing::NoReveal))), "{name}");
+    }
+    replays(&market, task, &offer, &report);
+
+    let undisturbed = silent.join().expect("the round that nobody disturbs");
+    assert_eq!(report.entries.len(), 2);
+    let updates = |report: &Report| report.entries.iter().map(|e| e.update).collect::<Vec<_>>();
+    assert_eq!(updates(&report), updates(&undisturbed));
+    assert_eq!(report.model, undisturbed.model, "the aggregate is the same, bit for bit");
+    assert_eq!(report.valuation, undisturbed.valuation);
+    assert_eq!((report.lines, report.root), (undisturbed.lines, undisturbed.root));
+}
+
+/// A second, different commit of one sender.
+fn second_thoughts(world: &World) {
+    let sender = &world.senders[7];
+    let other = sender.header(&world.offer, b"something else");
+    assert_eq!(sender.send_commit(&sender.commit(&other)), "CONFLICTING");
+}
+
+type Lie = fn(&mut UpdateHeader);
+
+/// Headers that are signed, but say what is not so.
+fn lies_in_the_header(world: &World) {
+    let table: [(&str, &str, Lie); 9] = [
+        ("10^12 rows", "BAD_ROWS", |h| h.rows = 1_000_000_000_000),
+        ("a negative number of rows", "BAD_ROWS", |h| h.rows = (-5i64).cast_unsigned()),
+        ("not a number of rows", "BAD_ROWS", |h| h.rows = f64::NAN.to_bits()),
+        ("a wrong base model", "WRONG_BASE_MODEL", |h| h.base_model = Digest([1; 32])),
+        ("a wrong round", "WRONG_ROUND", |h| h.scope.round = Round(2)),
+        ("another offer", "WRONG_ROUND", |h| h.offer = Digest([2; 32])),
+        ("another chain", "WRONG_MARKET", |h| {
+            h.scope.market = Market { chain: ChainId(1), ..h.scope.market };
+        }),
+        ("another update than committed", "COMMIT_MISMATCH", |h| h.salt = Digest([3; 32])),
+        ("expired", "DEADLINE_PASSED", |h| h.expires = florin_protocol::Tick(1)),
+    ];
+    let sender = &world.senders[7];
+    for (name, code, lie) in table {
+        let mut header = sender.header(&world.offer, &world.good);
+        lie(&mut header);
+        assert_eq!(sender.upload(&sender.node.sign(header), &world.good), code, "{name}");
+    }
+    let header = sender.header(&world.offer, &world.good);
+    let elsewhere = Scope { task: TaskId([5; 32]), ..header.scope };
+    let replayed = UpdateHeader { scope: elsewhere, ..header.clone() };
+    assert_eq!(sender.upload(&sender.node.sign(replayed), &world.good), "WRONG_TASK");
+    let forged = world.senders[0].node.sign(header);
+    assert_eq!(sender.upload(&forged, &world.good), "BAD_SIGNATURE");
+}
+
+/// Bodies that end too soon, or never.
+fn broken_bodies(world: &World) {
+    let sender = &world.senders[7];
+    let header = sender.node.sign(sender.header(&world.offer, &world.good));
+    let whole = framed(&header, &world.good);
+    let half = &whole[..whole.len() / 2];
+    assert_eq!(sender.upload_raw(half, half.len()), "TRUNCATED", "half of it, honestly announced");
+    let long = [whole.clone(), vec![0; 1 << 20]].concat();
+    assert_eq!(sender.upload_raw(&long, long.len()), "TOO_LARGE");
+    // Announced and not sent: whatever the answer, the next one is served.
+    let _ = sender.upload_raw(half, whole.len());
+    let answer = sender.upload_raw(&whole, 1 << 60);
+    assert!(["TOO_LARGE", "TRUNCATED"].contains(&answer.as_str()), "an exabyte: {answer}");
+}
+
+/// A node key of small order, for which anybody could sign.
+fn weak_key(world: &World) {
+    let (sender, client) = (&world.senders[6], world.market.client());
+    let mut identity = [0u8; 32];
+    identity[0] = 1;
+    let (key, expires) = (NodeKey(identity), client.now().after_ms(120_000));
+    let wallet = sender.wallet.address();
+    let hash = Registration::hash(sender.market, wallet, key, Role::Participant, expires);
+    let weak = Registration {
+        market: sender.market,
+        wallet,
+        node_key: key,
+        role: Role::Participant,
+        expires,
+        wallet_signature: sender.wallet.sign_typed(hash).unwrap(),
+        node_signature: NodeSignature([0; 64]),
+    };
+    let error = client.register(&weak).unwrap_err();
+    assert!(
+        matches!(&error, ClientError::Rejected(no) if no.code.as_str() == "WEAK_KEY"),
+        "{error}"
+    );
+}
+
+/// What was good once is not good again: after its round, and after a restart.
+fn replays(market: &TestMarket, task: TaskId, offer: &Offer, report: &Report) {
+    let client = market.client();
+    let entry = &report.entries[0];
+    let bytes = client.blob(entry.update, 1 << 20).unwrap();
+    assert_eq!(blob_digest(&bytes), entry.update);
+    let headers: Vec<Signed<UpdateHeader>> = client.headers(task, Round(1)).unwrap();
+    let refused = |market: &TestMarket| match market.client().upload(&headers[0], &bytes) {
+        Err(ClientError::Rejected(no)) => no.code.to_string(),
+        other => panic!("a replayed update was answered with {other:?}"),
+    };
+    let too_late = ["WRONG_ROUND", "TASK_CLOSED", "DEADLINE_PASSED"];
+    assert!(too_late.contains(&refused(market).as_str()), "after its round: {}", refused(market));
+    assert_eq!(headers[0].body.offer, report.offer);
+    let sent = UpdateHeader { offer: report.offer, ..headers[0].body.clone() };
+    assert_eq!(sent.scope, offer.scope);
+    until("the market is still there", || client.market().is_ok().then_some(()));
+}

@@ -1,0 +1,203 @@
+//! Bad files are refused: each with its code, a sentence that says where, an exit code, and nothing lost.
+
+use std::path::Path;
+
+use florin_protocol::Phase;
+
+use crate::support::{Plan, Said, TestMarket, florin};
+
+fn file(folder: &Path, name: &str, content: impl AsRef<[u8]>) -> String {
+    let path = folder.join(name);
+    std::fs::write(&path, content).unwrap();
+    path.display().to_string()
+}
+
+fn says(said: &Said, parts: &[&str]) {
+    for part in parts {
+        assert!(said.err.contains(part), "{:?} does not say {part:?}", said.err);
+    }
+}
+
+#[test]
+fn bad_data_is_refused_with_file_and_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let idx = |magic: u32, count: u32, rest: &[u8]| {
+        let mut bytes = [magic.to_be_bytes(), count.to_be_bytes()].concat();
+        bytes.extend_from_slice(rest);
+        bytes
+    };
+    let image_size = [2u32.to_be_bytes(), 2u32.to_be_bytes()].concat();
+    let images = [image_size.clone(), vec![0; 8]].concat();
+    let good_images = file(path, "images", idx(0x803, 2, &images));
+    let good_labels = file(path, "labels", idx(0x801, 2, &[0, 1]));
+    let cases = [
+        (format!("idx:{},{good_labels}", file(path, "magic", idx(0x999, 2, &images))), "magic"),
+        (format!("idx:{good_images},{}", file(path, "count", idx(0x801, 3, &[0, 1, 2]))), "count"),
+        (format!("idx:{},{good_labels}", file(path, "short", idx(0x803, 9, &images))), "short"),
+        (format!("csv:{}#y", file(path, "hole.csv", "a,y\n1,0\n,1\n")), "line 3"),
+        (format!("csv:{}#y", file(path, "word.csv", "a,y\n1,0\nx,1\n")), "line 3"),
+        (format!("csv:{}#z", file(path, "label.csv", "a,y\n1,0\n")), "no column"),
+        (format!("florin:{}", file(path, "junk.florin", "junk")), "junk.florin"),
+        (format!("csv:{}#y", path.join("gone.csv").display()), "gone.csv"),
+    ];
+    for (source, part) in &cases {
+        let said = florin(&["data", "show", source]);
+        says(&said, &[part]);
+        said.refused(2, "BAD_DATA");
+    }
+    assert_eq!(florin(&["data", "show", &format!("idx:{good_images},{good_labels}")]).code, 0);
+    florin(&["data", "show", "sprouts"]).expect(2);
+}
+
+#[test]
+fn bad_wallets_are_refused_and_good_ones_never_overwritten() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let passphrase = file(path, "passphrase", "right\n");
+    let wrong = file(path, "wrong", "wrong\n");
+    let wallet = path.join("wallet.json").display().to_string();
+    let new = ["wallet", "new", &wallet, "--light", "--passphrase-file", &passphrase];
+    let made = florin(&new).expect(0);
+    assert!(!made.out.contains("Recovery phrase. It"), "no phrase into a pipe: {}", made.out);
+    let before = std::fs::read(&wallet).unwrap();
+    florin(&new).refused(2, "KEYSTORE_EXISTS");
+    assert_eq!(std::fs::read(&wallet).unwrap(), before);
+    let corrupt = file(path, "corrupt.json", &before[..before.len() / 2]);
+    let copy = path.join("copy.json").display().to_string();
+    let export = |wallet: &str, passphrase: &str| {
+        let call = ["wallet", "export", &copy, "--new-passphrase-file", passphrase];
+        florin(&[&call[..], &["--wallet", wallet, "--passphrase-file", passphrase]].concat())
+    };
+    export(&wallet, &wrong).refused(2, "WRONG_PASSPHRASE");
+    export(&corrupt, &passphrase).refused(2, "KEYSTORE_CORRUPT");
+    export(&path.join("gone.json").display().to_string(), &passphrase).refused(2, "NO_KEYSTORE");
+    florin(&["wallet", "show", &corrupt]).refused(2, "KEYSTORE_CORRUPT");
+    florin(&["wallet", "export", &copy, "--wallet", &wallet]).refused(2, "NO_SECRET");
+}
+
+#[test]
+fn bad_task_files_are_refused_with_line_key_and_value() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let task = path.join("task.toml").display().to_string();
+    florin(&["task", "new", &task]).expect(0);
+    florin(&["task", "check", &task]).expect(0);
+    florin(&["task", "new", &task]).refused(2, "FILE_EXISTS");
+    let text = std::fs::read_to_string(&task).unwrap();
+    for (from, to, parts) in [
+        ("count = 10", "count = 0", ["rounds.count = 0", "1 to 100000"]),
+        ("count = 10", "count = 10\ncuont = 1", ["cuont", "unknown field"]),
+        ("rows = \"1437..1797\"", "rows = \"0..9999\"", ["holdout.rows", "1797 rows"]),
+        ("source = \"digits\"", "source = \"csv:no.csv#y\"", ["holdout.source", "no.csv"]),
+        ("bond_min = \"10\"", "bond_min = \"0.1\"", ["budget.bond_min = 0.1", "maximum debit"]),
+        ("data = \"1000\"", "data = \"0.0001\"", ["budget.data = 0.0001", "dust"]),
+        ("inputs = 64", "inputs = 32", ["data.width = 64", "32 features"]),
+    ] {
+        let bad = file(path, "bad.toml", text.replacen(from, to, 1));
+        let said = florin(&["task", "check", &bad]);
+        says(&said, &parts);
+        says(&said, &["line "]);
+        said.refused(2, "BAD_TASK");
+    }
+}
+
+#[test]
+fn a_coordinator_refuses_what_it_cannot_trust_and_loses_nothing() {
+    let mut plan = Plan::honest(1);
+    plan.participants.truncate(1);
+    plan.target = 1;
+    plan.provider = false;
+    let mut market = TestMarket::open(plan);
+    let task = market.run();
+    let balances = market.balances(task);
+    let address = market.url.strip_prefix("http://").unwrap().to_owned();
+    let (data, wallet) = (market.file("coordinator"), market.file("coordinator.json"));
+    let passphrase = market.file("passphrase");
+    let coordinate = |data: &str, listen: &str| {
+        florin(&[
+            "coordinate",
+            "--engine",
+            "reference",
+            "--data",
+            data,
+            "--listen",
+            listen,
+            "--wallet",
+            &wallet,
+            "--passphrase-file",
+            &passphrase,
+        ])
+    };
+    coordinate(&market.file("elsewhere"), &address).refused(2, "PORT_IN_USE");
+    assert!(!market.folder().join("elsewhere").exists(), "nothing is made for who cannot listen");
+    coordinate(&data, "127.0.0.1:0").refused(2, "LEDGER_LOCKED");
+    florin(&["ledger", "verify", "--data", &data]).refused(2, "LEDGER_LOCKED");
+    coordinate(&market.file("elsewhere"), "127.0.0.1:0").refused(2, "NO_GENESIS");
+
+    market.coordinator.kill();
+    // A torn tail: the last record was cut off while it was written, so nobody was told of it.
+    let journal = market.folder().join("coordinator/journal");
+    let whole = std::fs::read(&journal).unwrap();
+    std::fs::write(&journal, &whole[..whole.len() - 3]).unwrap();
+    market.start_coordinator_again();
+    market.wait_for(task, 2, Phase::Done);
+    assert_eq!(market.balances(task), balances);
+    market.coordinator.kill();
+    let whole = std::fs::read(&journal).unwrap();
+
+    // A flipped byte in the middle: nobody can say what it was.
+    let mut flipped = whole.clone();
+    flipped[whole.len() / 2] ^= 1;
+    std::fs::write(&journal, &flipped).unwrap();
+    let said = coordinate(&data, "127.0.0.1:0");
+    assert!(said.code == 3 && said.err.contains("journal"), "{said:?}");
+    std::fs::write(&journal, &whole).unwrap();
+
+    let ledger = market.folder().join("coordinator/ledger.redb");
+    let good = std::fs::read(&ledger).unwrap();
+    let mut refused = 0;
+    for at in (0..good.len()).step_by(good.len() / 24) {
+        let mut flipped = good.clone();
+        flipped[at] ^= 0x40;
+        std::fs::write(&ledger, &flipped).unwrap();
+        let said = florin(&["ledger", "verify", "--data", &data]);
+        match said.code {
+            0 => {} // a byte that no page uses
+            1 => {
+                says(&said, &["error[LEDGER_CORRUPT]"]);
+                refused += 1;
+            }
+            _ => panic!("{said:?}"),
+        }
+    }
+    assert!(refused > 0, "no flipped byte was noticed");
+    std::fs::write(&ledger, &good).unwrap();
+    market.start_coordinator_again();
+    assert_eq!(market.balances(task), balances);
+    no_room(&market, &task.to_string());
+}
+
+/// A full disk, where the system has one to offer.
+fn no_room(market: &TestMarket, task: &str) {
+    if Path::new("/dev/full").exists() {
+        market.ask(&["task", "model", task, "--out", "/dev/full"]).refused(3, "STORAGE_FULL");
+    }
+    market.ask(&["task", "show", "zzzzzz"]).refused(2, "BAD_ID");
+    market.ask(&["task", "show", "abcdefabcdef"]).refused(1, "UNKNOWN_TASK");
+    florin(&["task", "list", "--market", "http://127.0.0.1:1"])
+        .refused(3, "COORDINATOR_UNAVAILABLE");
+    florin(&["task", "list", "--market", "somewhere"]).refused(2, "BAD_URL");
+}
+
+#[test]
+fn an_engine_that_is_not_here_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("r.html").display().to_string();
+    let said = florin(&["demo", "--engine", "cuda", "--out", &out]);
+    if said.code == 0 {
+        return; // a machine with a GPU
+    }
+    says(&said, &["GPU"]);
+    florin(&["demo", "--ledger", "ethereum", "--out", &out]).refused(2, "NOT_SUPPORTED");
+}

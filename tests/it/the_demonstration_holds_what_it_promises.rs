@@ -1,0 +1,77 @@
+//! The demonstration holds what it promises: figures that add up, cheats that earn nothing, a report that carries
+//! itself, and nobody left behind, however it ends.
+
+use std::process::Stdio;
+
+use crate::support::florin;
+use crate::support::process::{command, until};
+
+fn amount(value: &serde_json::Value) -> u128 {
+    value.as_str().expect("amounts are texts").parse().expect("amounts are integers")
+}
+
+#[test]
+fn the_demonstration_holds_what_it_promises() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let (json, page) = (file("result.json"), file("report.html"));
+    let said = florin(&["demo", "--rounds", "4", "--json", &json, "--out", &page]).expect(0);
+    assert!(said.out.contains("audit: 4 of 4 rounds recomputed, 0 differences"), "{}", said.out);
+    assert!(!said.out.contains('\u{1b}'), "no colours into a pipe");
+    let result: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
+    let money = &result["money"];
+    let parts =
+        ["data_paid", "infrastructure_paid", "refunded", "locked"].map(|k| amount(&money[k]));
+    assert_eq!(parts.iter().sum::<u128>(), amount(&money["deposited"]));
+    assert_eq!(result["audit"], serde_json::json!({ "rounds": 4, "differences": 0 }));
+    let (before, after) = (&result["accuracy"]["before"], &result["accuracy"]["after"]);
+    assert!(after.as_f64() > before.as_f64());
+    let participants = result["participants"].as_array().unwrap();
+    let mut earned = 0;
+    for participant in participants {
+        let honest = participant["behaviour"] == "honest";
+        earned += amount(&participant["earned"]);
+        assert!(honest || amount(&participant["earned"]) == 0, "{participant}");
+    }
+    assert_eq!((participants.len(), earned), (8, amount(&money["data_paid"])));
+    assert_eq!(amount(&result["provider"]["earned"]), amount(&money["infrastructure_paid"]));
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("</html>") && !page.contains("http"), "the report carries itself");
+}
+
+/// Processes of this demonstration: its folder is in their arguments.
+#[cfg(target_os = "linux")]
+fn of(folder: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        if line.contains(folder) && !line.contains(" demo ") {
+            found.push(line);
+        }
+    }
+    found
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn nobody_is_left_behind_by_an_interrupted_or_killed_demonstration() {
+    for signal in ["-INT", "-TERM", "-KILL"] {
+        let folder = tempfile::tempdir().unwrap();
+        let keep = folder.path().join("market").display().to_string();
+        let out = folder.path().join("r.html").display().to_string();
+        let mut demo = command(&["demo", "--rounds", "200", "--keep", &keep, "--out", &out])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        until("everybody is on stage", || (of(&keep).len() >= 10).then_some(()));
+        let id = demo.id().to_string();
+        let sent = std::process::Command::new("kill").args([signal, &id]).status().unwrap();
+        assert!(sent.success());
+        let status = demo.wait().unwrap();
+        assert!(!status.success(), "{signal}: an interrupted demonstration is not a success");
+        until(&format!("nobody is left after {signal}"), || of(&keep).is_empty().then_some(()));
+    }
+}
