@@ -70,6 +70,8 @@ pub struct Settlement {
     pub round: Round,
     /// Digest of the round's report.
     pub report: Digest,
+    /// Root of the settlement that this one continues: the last that stands, pending or final; zeros for the first.
+    pub previous_root: Digest,
     /// Root of the tree of running totals.
     pub root: Digest,
     /// Paid for data in the task so far, this round included.
@@ -408,7 +410,7 @@ pub trait Ledger: Send + Sync {
     fn unbond(&self, by: &dyn Signer, task: TaskId) -> Result<TxId, LedgerError>;
 
     /// Returns an unbonded bond to its owner's wallet: after the delay, or at once when the task is closed.
-    /// Refused: `UnknownTask`, `Missing`, `TooEarly`.
+    /// Refused: `UnknownTask`, `Missing`, `TooEarly`, `Pending` (a settlement that is not final yet debits it).
     fn withdraw_bond(&self, by: &dyn Signer, task: TaskId) -> Result<Amount, LedgerError>;
 
     /// Adds to the sender's stake; cancels a running unstaking.
@@ -434,7 +436,8 @@ pub trait Ledger: Send + Sync {
     /// A debit may exceed what its bond holds by now: a bond can shrink while a settlement is on its way, and must not
     /// block it. What is left then bounds what is taken.
     /// Refused: `UnknownTask`, `TaskClosed`, `NotAllowed`, `ConflictingSettlement`, `BadSettlement` (totals that
-    /// shrink or exceed the deposit, a round that does not follow, a debit above `debit_max`, debits out of order, a
+    /// shrink or exceed the deposit, a round that does not follow, a `previous_root` that is not the last standing
+    /// settlement's, a payout id that is not the round's, a debit above `debit_max`, debits out of order, a
     /// task that has expired: a coordinator that goes on posting could keep the buyer's money locked), `Limit`.
     fn post(&self, by: &dyn Signer, settlement: &Settlement) -> Result<Posted, LedgerError>;
 

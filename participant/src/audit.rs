@@ -506,6 +506,7 @@ fn settlement_of(report: &Report) -> Settlement {
         payout: report.payout,
         round: report.scope.round,
         report: report.digest(),
+        previous_root: report.root_before,
         root: report.root,
         data_total: report.data_total,
         infrastructure_total: report.infrastructure_total,

@@ -1,6 +1,6 @@
 //! What participants and providers put at risk, how they get it back, and how they lose it.
 
-use florin_protocol::{Address, Amount, TaskId, Tick};
+use florin_protocol::{Address, Amount, PayoutId, TaskId, Tick};
 
 use crate::api::{Refusal, Slash};
 use crate::entry::{Account, Cause, Movement};
@@ -8,7 +8,7 @@ use crate::limits::PLEDGES_MAX;
 use crate::state::ApplyError;
 use crate::state::draft::{Draft, Effects, Write};
 use crate::state::rules::{affordable, more_than_nothing, only};
-use crate::state::tables::Pledges;
+use crate::state::tables::{Pledges, Stage, TaskRecord};
 use crate::transaction::Outcome;
 
 pub(super) fn bond(
@@ -77,6 +77,10 @@ pub(super) fn withdraw_bond(
         if now < release {
             return Err(Refusal::TooEarly { at: release, now }.into());
         }
+        let waiting = pending_debits(draft, record, from);
+        if waiting > 0 {
+            return Err(Refusal::Pending(waiting).into());
+        }
     }
     let to = Account::Wallet(from);
     Ok(Effects {
@@ -85,6 +89,17 @@ pub(super) fn withdraw_bond(
         outcome: Outcome::Moved(amount),
         task: Some(task),
     })
+}
+
+/// How many settlements that are not final yet debit the bond of `account`.
+fn pending_debits(draft: &Draft<'_>, record: &TaskRecord, account: Address) -> u64 {
+    let debits = |payout: &&PayoutId| match draft.stage(record.terms.task, **payout) {
+        Some(Stage::Pending(pending)) => {
+            pending.settlement.debits.iter().any(|(debited, _)| *debited == account)
+        }
+        _ => false,
+    };
+    u64::try_from(record.pending.iter().filter(debits).count()).unwrap_or(u64::MAX)
 }
 
 pub(super) fn stake(

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use florin_protocol::{Address, Amount, Canonical, Digest, PayoutId, Round, TaskId, Tick, merkle};
+use florin_protocol::{Address, Amount, Canonical, Digest, PayoutId, Report, Round, TaskId, Tick, merkle};
 
 use crate::api::{Claim, PendingSettlement, Posted, Refusal, Settlement};
 use crate::entry::{Account, Cause, Movement, Pool};
@@ -56,13 +56,13 @@ pub(super) fn post(
 }
 
 /// What a settlement continues: the last one that stands, pending or final.
-fn before(draft: &Draft<'_>, record: &TaskRecord) -> (Option<Round>, Amount, Amount) {
+fn before(draft: &Draft<'_>, record: &TaskRecord) -> (Option<Round>, Digest, Amount, Amount) {
     let last = record.pending.last().and_then(|payout| draft.stage(record.terms.task, *payout));
     match last {
         Some(Stage::Pending(PendingSettlement { settlement: s, .. })) => {
-            (Some(s.round), s.data_total, s.infrastructure_total)
+            (Some(s.round), s.root, s.data_total, s.infrastructure_total)
         }
-        _ => (record.round, record.data_paid, record.infrastructure_paid),
+        _ => (record.round, record.root, record.data_paid, record.infrastructure_paid),
     }
 }
 
@@ -81,9 +81,18 @@ fn check_settlement(
     if *round < Round::FIRST {
         return wrong(format!("rounds begin with {}", Round::FIRST));
     }
-    let (last, data, infrastructure) = before(draft, record);
+    if settlement.payout != Report::payout_id(settlement.task, *round) {
+        return wrong(format!("payout id {} is not this round's", settlement.payout));
+    }
+    let (last, standing, data, infrastructure) = before(draft, record);
     if let Some(last) = last.filter(|last| round <= last) {
         return wrong(format!("round {last} is settled already: rounds must ascend"));
+    }
+    if settlement.previous_root != standing {
+        return wrong(format!(
+            "it continues root {}, but the last settlement that stands has root {standing}",
+            settlement.previous_root
+        ));
     }
     let pools = [
         ("data", *data_total, data, terms.data),

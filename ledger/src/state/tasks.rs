@@ -18,6 +18,10 @@ pub(super) fn open(draft: &Draft<'_>, from: Address, terms: &Terms) -> Result<Ef
     if draft.task(task).is_ok() {
         return Err(Refusal::TaskExists(task).into());
     }
+    if terms.arbiter == terms.buyer {
+        let what = "a task whose buyer is its arbiter: it could cancel every settlement".to_owned();
+        return Err(Refusal::Meaningless(what).into());
+    }
     if terms.data.is_zero() {
         let what = "a task with 0 FLN for data: nobody could be paid".to_owned();
         return Err(Refusal::Meaningless(what).into());
