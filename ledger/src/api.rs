@@ -262,7 +262,7 @@ pub enum Refusal {
         /// Who may.
         allowed: String,
     },
-    /// A bond or stake below the smallest allowed.
+    /// A bond, a stake or a data pool below the smallest allowed.
     #[error("{offered} FLN are less than the smallest allowed, {smallest} FLN")]
     TooSmall {
         /// What was offered.
@@ -396,8 +396,8 @@ pub trait Ledger: Send + Sync {
     fn transfer(&self, by: &dyn Signer, to: Address, amount: Amount) -> Result<TxId, LedgerError>;
 
     /// Locks a task's budget in escrow; `by` must be its buyer.
-    /// Refused: `TaskExists`, `Insufficient`, `NotAllowed`, `Meaningless` (an empty data pool), `Limit` (a window or
-    /// delay above 30 days).
+    /// Refused: `TaskExists`, `Insufficient`, `NotAllowed`, `Meaningless` (the buyer is the arbiter), `TooSmall` (a
+    /// data pool below [`florin_protocol::DUST_PER_ROUND`]), `Limit` (a window or delay above 30 days).
     fn open_task(&self, by: &dyn Signer, terms: &Terms) -> Result<TxId, LedgerError>;
 
     /// Adds to the sender's bond in a task; cancels a running unbonding.

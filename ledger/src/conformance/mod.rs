@@ -77,6 +77,7 @@ const CASES: &[Case] = &[
     ("a bond is at risk until its delay is over", risk::bonding),
     ("a closed task gives bonds back at once", risk::bonds_of_a_closed_task),
     ("a debit takes from the bond what is left of it, when it is final", risk::debits),
+    ("a bond stays while a settlement that is not final debits it", risk::debited_bonds_stay),
     ("a stake is at risk for the longest delay it is pledged to", risk::staking),
     ("an arbiter slashes a bond, and never more than there is", risk::slashing_a_bond),
     ("an arbiter slashes a pledged stake up to the task's minimum", risk::slashing_a_stake),

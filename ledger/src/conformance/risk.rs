@@ -93,6 +93,36 @@ pub(super) fn debits(stage: &Stage) -> Result<(), String> {
     equal("treasury", stage.read(ledger.treasury())?, fln(16))
 }
 
+pub(super) fn debited_bonds_stay(stage: &Stage) -> Result<(), String> {
+    let (ledger, coordinator) = (stage.ledger(), stage.coordinator()?);
+    let (alice, bob) = (stage.alice()?, stage.bob()?);
+    stage.opened()?;
+    for owner in [alice, bob] {
+        stage.ok(ledger.bond(owner, TASK, fln(BOND_MIN)))?;
+        stage.ok(ledger.unbond(owner, TASK))?;
+    }
+    stage.pass(UNBOND_MS);
+    // The delay is over, but what was posted in it is not final yet.
+    let debits = vec![(alice.address(), fln(3))];
+    let first = Settlement { debits, ..stage.settlement(1, 0, 0)? };
+    stage.ok(ledger.post(coordinator, &first))?;
+    stage.refused("SETTLEMENT_PENDING", ledger.withdraw_bond(alice, TASK))?;
+    equal("not debited", stage.ok(ledger.withdraw_bond(bob, TASK))?, fln(BOND_MIN))?;
+    // Still so when its window is over and nobody has made it final.
+    stage.pass(CHALLENGE_MS);
+    stage.refused("SETTLEMENT_PENDING", ledger.withdraw_bond(alice, TASK))?;
+    equal("due", stage.ok(ledger.finalize(stage.stranger()?, TASK))?, 1)?;
+    // A settlement that is cancelled holds nothing any more.
+    let debits = vec![(alice.address(), fln(1))];
+    let second = Settlement { debits, ..stage.settlement(2, 0, 0)? };
+    stage.ok(ledger.post(coordinator, &second))?;
+    stage.refused("SETTLEMENT_PENDING", ledger.withdraw_bond(alice, TASK))?;
+    stage.ok(ledger.cancel(stage.arbiter()?, TASK, second.payout))?;
+    let rest = fln(BOND_MIN.saturating_sub(3));
+    equal("the rest", stage.ok(ledger.withdraw_bond(alice, TASK))?, rest)?;
+    equal("treasury", stage.read(ledger.treasury())?, fln(3))
+}
+
 pub(super) fn staking(stage: &Stage) -> Result<(), String> {
     let (ledger, provider) = (stage.ledger(), stage.provider()?);
     let owner = provider.address();

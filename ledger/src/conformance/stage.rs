@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::sync::{Mutex, PoisonError};
 
 use florin_protocol::merkle::Tree;
-use florin_protocol::{Address, Amount, Digest, PayoutId, Round, Signer, TaskId, Tick};
+use florin_protocol::{Address, Amount, Digest, Report, Round, Signer, TaskId, Tick};
 
 use crate::api::{BondState, Claim, Ledger, LedgerError, Settlement, StakeState, TaskState, Terms};
 use crate::conformance::{FUNDS, SIGNERS, World};
@@ -250,7 +250,14 @@ impl Stage {
         self.ok(self.ledger().open_task(self.buyer()?, &terms)).map(|_| ())
     }
 
-    /// A settlement of [`TASK`] that leads to these totals in all, in florins; all of it for data.
+    /// The root that the next settlement of [`TASK`] must continue.
+    fn standing(&self) -> Result<Digest, String> {
+        let Some(task) = asked(self.ledger().task(TASK))? else { return Ok(Digest::default()) };
+        Ok(task.pending.last().map_or(task.root, |pending| pending.settlement.root))
+    }
+
+    /// A settlement of [`TASK`] that leads to these totals in all, in florins; all of it for data. It continues what
+    /// stands now: see [`after`].
     pub(super) fn settlement(
         &self,
         round: u32,
@@ -258,15 +265,12 @@ impl Stage {
         bob: u64,
     ) -> Result<Settlement, String> {
         let tree = self.tree(alice, bob)?;
-        let mut id = [0x77; 32];
-        if let Some((last, _)) = id.split_last_mut() {
-            *last = u8::try_from(round).unwrap_or_default();
-        }
         Ok(Settlement {
             task: TASK,
-            payout: PayoutId(id),
+            payout: Report::payout_id(TASK, Round(round)),
             round: Round(round),
             report: Digest([0x55; 32]),
+            previous_root: self.standing()?,
             root: tree.root(),
             data_total: total([fln(alice), fln(bob)])?,
             infrastructure_total: Amount::ZERO,
@@ -286,6 +290,11 @@ impl Stage {
         let proof = proof.ok_or_else(|| format!("{account} is not in the tree"))?;
         Ok(Claim { task: TASK, account, total: amount, proof })
     }
+}
+
+/// The settlement as the one that follows another, whatever stands.
+pub(super) fn after(settlement: Settlement, previous: &Settlement) -> Settlement {
+    Settlement { previous_root: previous.root, ..settlement }
 }
 
 pub(super) fn total(amounts: impl IntoIterator<Item = Amount>) -> Result<Amount, String> {

@@ -1,19 +1,27 @@
 //! A task from its opening over its settlements to its close.
 
-use florin_protocol::{Address, Amount, Digest, PayoutId};
+use florin_protocol::{Address, Amount, DUST_PER_ROUND, Digest, PayoutId, Report, Round};
 
 use crate::api::{Claim, Posted, Settlement, SettlementStatus, Terms};
 use crate::conformance::FUNDS;
 use crate::conformance::stage::{
-    CHALLENGE_MS, DATA, DEBIT_MAX, INFRASTRUCTURE, LIFE_MS, NO_TASK, Stage, TASK, equal, fln, total,
+    CHALLENGE_MS, DATA, DEBIT_MAX, INFRASTRUCTURE, LIFE_MS, NO_TASK, Stage, TASK, after, equal,
+    fln, total,
 };
 
 pub(super) fn opening(stage: &Stage) -> Result<(), String> {
     let (ledger, buyer) = (stage.ledger(), stage.buyer()?);
     let terms = stage.terms(TASK)?;
     stage.refused("NOT_ALLOWED", ledger.open_task(stage.stranger()?, &terms))?;
-    let empty = Terms { data: Amount::ZERO, ..terms };
-    stage.refused("MEANINGLESS", ledger.open_task(buyer, &empty))?;
+    let unit = Amount::from_units(1);
+    let dust = DUST_PER_ROUND.minus(unit).map_err(|error| error.to_string())?;
+    for data in [Amount::ZERO, unit, dust] {
+        let small = Terms { data, ..terms };
+        stage.refused("TOO_SMALL", ledger.open_task(buyer, &small))?;
+    }
+    // Who pays must not be who cancels.
+    let own = Terms { arbiter: buyer.address(), ..terms };
+    stage.refused("MEANINGLESS", ledger.open_task(buyer, &own))?;
     // Each pool alone could be paid.
     let dear = Terms { data: FUNDS, infrastructure: fln(1), ..terms };
     stage.refused("INSUFFICIENT_FUNDS", ledger.open_task(buyer, &dear))?;
@@ -76,8 +84,21 @@ pub(super) fn bad_settlements(stage: &Stage) -> Result<(), String> {
     let (low, high) = if alice < bob { (alice, bob) } else { (bob, alice) };
     let unit = Amount::from_units(1);
     let cases: Vec<(&str, Settlement)> = vec![
-        ("a round again", Settlement { round: first.round, ..next.clone() }),
         ("a round before", stage.settlement(1, 40, 10)?),
+        (
+            "the next round's payout id",
+            Settlement { payout: Report::payout_id(TASK, Round(4)), ..next.clone() },
+        ),
+        (
+            "another task's payout id",
+            Settlement { payout: Report::payout_id(NO_TASK, next.round), ..next.clone() },
+        ),
+        (
+            "the paid round under another name",
+            Settlement { payout: PayoutId([0x77; 32]), ..first.clone() },
+        ),
+        ("it continues nothing", Settlement { previous_root: Digest::default(), ..next.clone() }),
+        ("it continues itself", after(next.clone(), &next)),
         ("data shrinks", stage.settlement(3, 29, 10)?),
         ("data above the deposit", stage.settlement(3, DATA, 1)?),
         (
@@ -108,6 +129,9 @@ pub(super) fn bad_settlements(stage: &Stage) -> Result<(), String> {
     stage.ok(ledger.finalize(coordinator, TASK))?;
     let shrunk = stage.settlement(3, 30, 9)?;
     stage.refused("BAD_SETTLEMENT", ledger.post(coordinator, &shrunk))?;
+    // So is what a settlement continues.
+    let astray = Settlement { previous_root: Digest::default(), ..stage.settlement(3, 40, 10)? };
+    stage.refused("BAD_SETTLEMENT", ledger.post(coordinator, &astray))?;
     // A round in which nobody is paid stands like any other.
     equal(
         "nothing new",
@@ -119,13 +143,13 @@ pub(super) fn bad_settlements(stage: &Stage) -> Result<(), String> {
 pub(super) fn cancelling(stage: &Stage) -> Result<(), String> {
     let (ledger, arbiter) = (stage.ledger(), stage.arbiter()?);
     let coordinator = stage.coordinator()?;
-    let rounds =
-        [stage.settlement(1, 10, 0)?, stage.settlement(2, 20, 0)?, stage.settlement(3, 30, 0)?];
-    let [first, second, third] = &rounds;
+    let first = stage.settlement(1, 10, 0)?;
+    let second = after(stage.settlement(2, 20, 0)?, &first);
+    let third = after(stage.settlement(3, 30, 0)?, &second);
     stage.refused("UNKNOWN_TASK", ledger.cancel(arbiter, TASK, first.payout))?;
     stage.opened()?;
     stage.refused("NOT_FOUND", ledger.cancel(arbiter, TASK, first.payout))?;
-    for settlement in &rounds {
+    for settlement in [&first, &second, &third] {
         stage.ok(ledger.post(coordinator, settlement))?;
     }
     stage.refused("NOT_ALLOWED", ledger.cancel(coordinator, TASK, second.payout))?;
@@ -134,9 +158,12 @@ pub(super) fn cancelling(stage: &Stage) -> Result<(), String> {
     status(stage, second.payout, SettlementStatus::Unknown)?;
     status(stage, third.payout, SettlementStatus::Unknown)?;
     stage.refused("NOT_FOUND", ledger.cancel(arbiter, TASK, second.payout))?;
+    // What was worked out on top of the cancelled one stands on nothing now.
+    stage.refused("BAD_SETTLEMENT", ledger.post(coordinator, &third))?;
     // Cancelled is free: the same name may carry something else now.
     let better = stage.settlement(2, 15, 0)?;
     equal("a better one", stage.ok(ledger.post(coordinator, &better))?, Posted::New)?;
+    stage.refused("BAD_SETTLEMENT", ledger.post(coordinator, &third))?;
     stage.pass(CHALLENGE_MS);
     stage.refused("WINDOW_CLOSED", ledger.cancel(arbiter, TASK, better.payout))?;
     equal("due", stage.ok(ledger.finalize(arbiter, TASK))?, 2)?;
@@ -248,6 +275,7 @@ pub(super) fn closing_settles(stage: &Stage) -> Result<(), String> {
     stage.opened()?;
     let first = stage.settlement(1, 30, 10)?;
     let second = Settlement { infrastructure_total: fln(3), ..stage.settlement(2, 50, 10)? };
+    let second = after(second, &first);
     stage.ok(ledger.post(coordinator, &first))?;
     stage.ok(ledger.post(coordinator, &second))?;
     stage.pass(CHALLENGE_MS);

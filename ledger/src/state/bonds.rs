@@ -95,7 +95,8 @@ pub(super) fn withdraw_bond(
 fn pending_debits(draft: &Draft<'_>, record: &TaskRecord, account: Address) -> u64 {
     let debits = |payout: &&PayoutId| match draft.stage(record.terms.task, **payout) {
         Some(Stage::Pending(pending)) => {
-            pending.settlement.debits.iter().any(|(debited, _)| *debited == account)
+            let mut debits = pending.settlement.debits.iter();
+            debits.any(|(debited, amount)| *debited == account && !amount.is_zero())
         }
         _ => false,
     };

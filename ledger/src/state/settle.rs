@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use florin_protocol::{Address, Amount, Canonical, Digest, PayoutId, Report, Round, TaskId, Tick, merkle};
+use florin_protocol::{
+    Address, Amount, Canonical, Digest, PayoutId, Report, Round, TaskId, Tick, merkle,
+};
 
 use crate::api::{Claim, PendingSettlement, Posted, Refusal, Settlement};
 use crate::entry::{Account, Cause, Movement, Pool};

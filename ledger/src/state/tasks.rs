@@ -1,7 +1,7 @@
 //! Opening a task locks its budget; closing it gives the rest back.
 
 use florin_protocol::limits::PHASE_MS_MAX;
-use florin_protocol::{Address, Digest, TaskId, Tick};
+use florin_protocol::{Address, DUST_PER_ROUND, Digest, TaskId, Tick};
 
 use crate::api::{Refusal, Terms};
 use crate::entry::{Account, Cause, Movement, Pool};
@@ -22,9 +22,9 @@ pub(super) fn open(draft: &Draft<'_>, from: Address, terms: &Terms) -> Result<Ef
         let what = "a task whose buyer is its arbiter: it could cancel every settlement".to_owned();
         return Err(Refusal::Meaningless(what).into());
     }
-    if terms.data.is_zero() {
-        let what = "a task with 0 FLN for data: nobody could be paid".to_owned();
-        return Err(Refusal::Meaningless(what).into());
+    // Less would not pay for one round, and would make tasks a cheap way to fill the chain.
+    if terms.data < DUST_PER_ROUND {
+        return Err(Refusal::TooSmall { offered: terms.data, smallest: DUST_PER_ROUND }.into());
     }
     for (name, ms) in [("challenge_ms", terms.challenge_ms), ("unbond_ms", terms.unbond_ms)] {
         if ms > PHASE_MS_MAX {
