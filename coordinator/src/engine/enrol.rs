@@ -80,8 +80,10 @@ impl Engine {
         }
         if now > last_start(spec) {
             let message = format!(
-                "expires = {}: one round with its valuation must fit before it, and it is {now}",
-                spec.expires
+                "expires = {}: it must be later than one round, its settlement and the challenge \
+                 window take ({} ms), and it is {now}",
+                spec.expires,
+                spec.unbond_ms_min()
             );
             return reject(Code::BadTask, message);
         }
@@ -93,8 +95,20 @@ impl Engine {
         Ok(Verdict::New)
     }
 
-    /// Two buyers with one holdout: the second could end its task early to have the first one's rows published.
+    /// Two buyers with one holdout: the second could end its task early to have the first one's rows published. And a
+    /// holdout is hidden while its task lasts: nobody may hide somebody's model, update or published rows by it.
     fn check_holdout_is_its_own(&self, spec: &TaskSpec) -> Result<(), Rejection> {
+        let digest = spec.holdout.digest;
+        let public = |task: &TaskState| {
+            task.spec.base_model == digest
+                || task.public.contains(&digest)
+                || task.running().is_some_and(|running| running.names(digest))
+        };
+        if digest == spec.base_model || self.state.tasks.values().any(public) {
+            let message = "holdout.digest: these bytes are a model, an update or rows that are \
+                           public already: judge by rows that nobody has seen";
+            return reject(Code::Conflicting, message);
+        }
         let taken = self.state.tasks.values().any(|task| {
             !task.is_over()
                 && task.spec.holdout.digest == spec.holdout.digest
@@ -202,11 +216,10 @@ impl TaskState {
     }
 }
 
-/// The last moment at which a round can open and still be settled before the task expires.
+/// The last moment at which a round can open and still be final before the task expires: its phases, the way of its
+/// settlement to the ledger and the challenge window must fit, as they must into the time for which a bond is held.
 pub(super) fn last_start(spec: &TaskSpec) -> Tick {
-    let rounds = &spec.rounds;
-    let ms = rounds.train_ms.saturating_add(rounds.reveal_ms).saturating_add(rounds.value_ms);
-    Tick(spec.expires.0.saturating_sub(ms))
+    Tick(spec.expires.0.saturating_sub(spec.unbond_ms_min()))
 }
 
 pub(super) fn expired<T>(what: &str, expires: Tick, now: Tick) -> Result<T, Rejection> {

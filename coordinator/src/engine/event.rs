@@ -97,8 +97,16 @@ pub enum Event {
         /// The round.
         round: Round,
     },
-    /// The arbiter cancelled the round's settlement, and with it every later one.
+    /// The round's settlement does not stand on the ledger any more, and neither does any later one: the arbiter
+    /// cancelled it, or the task was closed before the ledger had it.
     SettlementCancelled {
+        /// The task.
+        task: TaskId,
+        /// The round.
+        round: Round,
+    },
+    /// The ledger will never take the round's settlement.
+    SettlementRefused {
         /// The task.
         task: TaskId,
         /// The round.
@@ -129,7 +137,8 @@ pub enum Effect {
         /// The round.
         round: Round,
     },
-    /// Post the round's settlement, which is in its report; answer with [`Event::SettlementPosted`].
+    /// Post the round's settlement, which is in its report; answer with [`Event::SettlementPosted`],
+    /// [`Event::SettlementRefused`] or, where an earlier one is gone, its [`Event::SettlementCancelled`].
     Post {
         /// The task.
         task: TaskId,

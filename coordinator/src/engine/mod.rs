@@ -104,9 +104,9 @@ impl Engine {
             }
             Event::ValuationFailed { task, round } => self.check_failed(*task, *round),
             Event::SettlementPosted { task, round } => self.check_posted(*task, *round),
-            Event::SettlementFinal { task, round } | Event::SettlementCancelled { task, round } => {
-                self.check_decided(*task, *round)
-            }
+            Event::SettlementFinal { task, round } => self.check_final(*task, *round),
+            Event::SettlementCancelled { task, round } => self.check_cancelled(*task, *round),
+            Event::SettlementRefused { task, round } => self.check_unpostable(*task, *round),
             Event::CloseRequested { task } => self.check_close_requested(*task),
             Event::Closed { task, .. } => self.check_closed(*task),
         }
@@ -174,6 +174,7 @@ impl Engine {
             | Event::SettlementPosted { task, .. }
             | Event::SettlementFinal { task, .. }
             | Event::SettlementCancelled { task, .. }
+            | Event::SettlementRefused { task, .. }
             | Event::CloseRequested { task }
             | Event::Closed { task, .. } => vec![*task],
             Event::Tick => {
@@ -226,8 +227,10 @@ impl Engine {
             Event::Valued { result, paid, wrong, .. } => task.valued(result, *paid, wrong, now),
             Event::ValuationFailed { .. } => task.valuation_failed(now),
             Event::SettlementPosted { round, .. } => task.posted(*round, now),
-            Event::SettlementFinal { round, .. } => task.finalised(*round),
-            Event::SettlementCancelled { round, .. } => task.cancelled(*round),
+            Event::SettlementFinal { round, .. } => task.finalised(*round, now),
+            Event::SettlementCancelled { round, .. } | Event::SettlementRefused { round, .. } => {
+                task.give_up_from(*round);
+            }
             Event::CloseRequested { .. } => task.close_requested(),
             Event::Closed { refund, .. } => task.closed(*refund),
             Event::Registered(_)

@@ -46,10 +46,14 @@ impl TaskState {
         self.open_if_ready(now);
     }
 
-    /// No more rounds. The holdout becomes public: nobody can train on it any more.
+    /// No more rounds; one that runs is dropped. The holdout becomes public if there is one: nobody can train on it any
+    /// more.
     pub(super) fn end(&mut self) {
         self.stage = Stage::Closing;
-        self.public.insert(self.spec.holdout.digest);
+        let holdout = self.spec.holdout.digest;
+        if !self.wanted.contains(&holdout) {
+            self.public.insert(holdout);
+        }
     }
 
     fn open_round(&mut self, now: Tick) {

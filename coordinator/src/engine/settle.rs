@@ -3,7 +3,7 @@
 //! A report, and with it the settlement's name, is in the journal before the ledger hears of it; after a crash the same
 //! settlement is posted again, and the ledger answers that it has it already.
 
-use florin_protocol::{Amount, Code, Rejection, Round, TaskId, Tick};
+use florin_protocol::{Amount, Code, Rejection, Round, RoundOutcome, TaskId, Tick};
 
 use super::event::Verdict;
 use super::state::{Stage, TaskState};
@@ -11,27 +11,36 @@ use super::{Engine, reject};
 
 impl Engine {
     pub(super) fn check_posted(&self, id: TaskId, round: Round) -> Result<Verdict, Rejection> {
-        self.check_settlement(id, round, false)
+        let task = self.settled(id, round)?;
+        let new = task.unsettled.get(&round) == Some(&false);
+        Ok(if new { Verdict::New } else { Verdict::Repeat })
     }
 
-    /// Final or cancelled: only what the ledger has.
-    pub(super) fn check_decided(&self, id: TaskId, round: Round) -> Result<Verdict, Rejection> {
-        self.check_settlement(id, round, true)
+    /// The ledger decides what is final, whatever was thought of it here: proofs must lead to its last final root.
+    pub(super) fn check_final(&self, id: TaskId, round: Round) -> Result<Verdict, Rejection> {
+        let known = self.settled(id, round)?.finalised.contains(&round);
+        Ok(if known { Verdict::Repeat } else { Verdict::New })
     }
 
-    fn check_settlement(
-        &self,
-        id: TaskId,
-        round: Round,
-        posted: bool,
-    ) -> Result<Verdict, Rejection> {
-        let task = self.task(id)?;
-        match task.unsettled.get(&round) {
-            Some(now) if *now == posted => Ok(Verdict::New),
-            Some(true) => Ok(Verdict::Repeat),
-            None if task.past(round).is_some() => Ok(Verdict::Repeat),
+    /// Only what the ledger had can be gone from it.
+    pub(super) fn check_cancelled(&self, id: TaskId, round: Round) -> Result<Verdict, Rejection> {
+        match self.settled(id, round)?.unsettled.get(&round) {
+            Some(true) => Ok(Verdict::New),
             Some(false) => reject(Code::TooEarly, format!("round {round} is not posted yet")),
-            None => reject(Code::WrongRound, format!("round {round} has no settlement")),
+            None => Ok(Verdict::Repeat),
+        }
+    }
+
+    pub(super) fn check_unpostable(&self, id: TaskId, round: Round) -> Result<Verdict, Rejection> {
+        self.check_posted(id, round)
+    }
+
+    /// The task, if its round has a settlement.
+    fn settled(&self, id: TaskId, round: Round) -> Result<&TaskState, Rejection> {
+        let task = self.task(id)?;
+        match task.past(round) {
+            Some(past) if past.report.outcome == RoundOutcome::Settled => Ok(task),
+            _ => reject(Code::WrongRound, format!("round {round} has no settlement")),
         }
     }
 
@@ -57,19 +66,25 @@ impl TaskState {
     }
 
     /// Final, with every earlier one: the ledger makes them final in their order.
-    pub(super) fn finalised(&mut self, round: Round) {
-        let done: Vec<Round> = self.unsettled.range(..=round).map(|(round, _)| *round).collect();
+    pub(super) fn finalised(&mut self, round: Round, now: Tick) {
+        let waiting = self.unsettled.range(..=round).map(|(round, _)| *round);
+        let done: Vec<Round> = waiting.chain([round]).collect();
         for round in done {
             self.unsettled.remove(&round);
             self.finalised.insert(round);
         }
+        // Somebody may have made it final before its post was answered.
+        if matches!(self.stage, Stage::Settling) && self.unsettled.values().all(|posted| *posted) {
+            self.next_round(now);
+        }
     }
 
-    /// Cancelled, with every later one. What the arbiter called wrong is not posted again, and no round is built on it.
-    pub(super) fn cancelled(&mut self, round: Round) {
+    /// The settlements of this round and all later ones do not stand and are not posted again. No round is built on
+    /// them, and one that runs is dropped: nothing that it came to could ever be paid. Earlier ones go on.
+    pub(super) fn give_up_from(&mut self, round: Round) {
         self.unsettled.retain(|other, _| *other < round);
         self.ending = true;
-        if matches!(self.stage, Stage::Settling | Stage::Enrolling { .. }) {
+        if !self.is_over() {
             self.end();
         }
     }
@@ -81,9 +96,11 @@ impl TaskState {
         }
     }
 
+    /// Closed by us or, after its expiry, by anybody. What was not known to be final by then either is or is gone: the
+    /// ledger is asked about each, so that proofs lead to its last final root.
     pub(super) fn closed(&mut self, refund: Amount) {
         self.end();
-        self.unsettled.clear();
+        self.unsettled.values_mut().for_each(|asked| *asked = true);
         self.refund = Some(refund);
         self.stage = Stage::Done;
     }

@@ -46,7 +46,7 @@ pub struct TaskState {
     pub stage: Stage,
     /// Rounds with a report; round r is at position r − 1.
     pub past: Vec<Past>,
-    /// Settlements that are not final yet; true once the ledger has them.
+    /// Settlements that are not final yet; true once the ledger has them, or is to be asked whether it does.
     pub unsettled: BTreeMap<Round, bool>,
     /// Rounds whose settlement is final.
     pub finalised: BTreeSet<Round>,
@@ -237,6 +237,11 @@ impl Running {
             records: Vec::new(),
             own: false,
         }
+    }
+
+    /// Whether the blob is one of its updates.
+    pub(super) fn names(&self, digest: Digest) -> bool {
+        self.updates.values().any(|update| update.header.body.update == digest)
     }
 
     /// Whether `sender` was asked.

@@ -127,19 +127,20 @@ impl Engine {
         })
     }
 
-    /// Who may read a blob. A holdout stays hidden as long as any task is judged by it.
+    /// Who may read a blob. A holdout stays hidden as long as any task is judged by it; but what was never delivered as
+    /// a holdout hides nothing, or a task that merely names somebody's model would take it away from everybody.
     #[must_use]
     pub fn visibility(&self, digest: Digest) -> Visibility {
         let tasks = || self.state.tasks.values();
-        if tasks().any(|task| !task.is_over() && task.spec.holdout.digest == digest) {
+        let mut judged = tasks().filter(|task| task.spec.holdout.digest == digest);
+        let delivered = judged.clone().any(|task| !task.wanted.contains(&digest));
+        if delivered && judged.any(|task| !task.is_over()) {
             return Visibility::NotYet;
         }
         if tasks().any(|task| task.public.contains(&digest)) {
             return Visibility::Public;
         }
-        let named = |running: &Running| {
-            running.updates.values().any(|update| update.header.body.update == digest)
-        };
+        let named = |running: &Running| running.names(digest);
         let known =
             |task: &TaskState| task.wanted.contains(&digest) || task.running().is_some_and(named);
         if tasks().any(known) { Visibility::NotYet } else { Visibility::Unknown }

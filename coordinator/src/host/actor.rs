@@ -205,8 +205,12 @@ impl Actor {
                 return Some(self.values.send(job).is_ok());
             }
             Effect::Post { task, round } => {
-                let past = tasks.get(&task)?.past(round)?;
-                LedgerJob::Post(settlement(&past.report, past.digest))
+                let state = tasks.get(&task)?;
+                let past = state.past(round)?;
+                let earlier = state.unsettled.range(..round).next_back();
+                let before = earlier.and_then(|(round, _)| state.past(*round));
+                let before = before.map(|past| (past.report.scope.round, past.report.payout));
+                LedgerJob::Post { settlement: settlement(&past.report, past.digest), before }
             }
             Effect::Finalize { task, round } => {
                 let payout = tasks.get(&task)?.past(round)?.report.payout;

@@ -6,7 +6,7 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use florin_ledger::{Ledger, LedgerError, Refusal, Settlement, SettlementStatus};
-use florin_protocol::{Code, PayoutId, Report, Round, Signer, TaskId};
+use florin_protocol::{Code, Digest, PayoutId, Report, Round, Signer, TaskId};
 
 use super::Mailbox;
 use super::delayed::{Delayed, Job};
@@ -17,26 +17,38 @@ use crate::engine::Event;
 const REFUSED_WAIT: Duration = Duration::from_secs(60);
 /// Pause while too many settlements wait for their windows.
 const LIMIT_WAIT: Duration = Duration::from_secs(5);
-/// Longest sleep while a challenge window is open; then the ledger's clock is asked again.
-const WINDOW_WAIT_MAX: Duration = Duration::from_secs(300);
+/// Pause between two looks at a settlement in its challenge window: for so long at most a round can run that is built
+/// on a settlement which the arbiter has cancelled.
+const WATCH_WAIT: Duration = Duration::from_secs(2);
 
 /// Something to be done on the ledger.
 #[derive(Clone, Debug)]
 pub(super) enum LedgerJob {
-    Post(Settlement),
-    Finalize { task: TaskId, round: Round, payout: PayoutId },
-    Close { task: TaskId },
+    Post {
+        settlement: Settlement,
+        /// The settlement that this one is built on, unless that is known to be final.
+        before: Option<(Round, PayoutId)>,
+    },
+    Finalize {
+        task: TaskId,
+        round: Round,
+        payout: PayoutId,
+    },
+    Close {
+        task: TaskId,
+    },
 }
 
 /// The settlement that a report states. The same report gives the same settlement, whenever it is asked for.
 #[must_use]
-pub fn settlement(report: &Report, digest: florin_protocol::Digest) -> Settlement {
+pub fn settlement(report: &Report, digest: Digest) -> Settlement {
     let debits = report.lines.iter().filter(|line| !line.debit.is_zero());
     Settlement {
         task: report.scope.task,
         payout: report.payout,
         round: report.scope.round,
         report: digest,
+        previous_root: report.root_before,
         root: report.root,
         data_total: report.data_total,
         infrastructure_total: report.infrastructure_total,
@@ -91,7 +103,7 @@ fn tell(mailbox: &Mailbox, jobs: &mut Delayed<LedgerJob>, job: Job<LedgerJob>, e
 
 fn step(job: &LedgerJob, ledger: &dyn Ledger, wallet: &dyn Signer) -> Result<Step, LedgerError> {
     match job {
-        LedgerJob::Post(settlement) => post(settlement, ledger, wallet),
+        LedgerJob::Post { settlement, before } => post(settlement, *before, ledger, wallet),
         LedgerJob::Finalize { task, round, payout } => {
             finalize(*task, *round, *payout, ledger, wallet)
         }
@@ -108,17 +120,50 @@ fn step(job: &LedgerJob, ledger: &dyn Ledger, wallet: &dyn Signer) -> Result<Ste
 
 fn post(
     settlement: &Settlement,
+    before: Option<(Round, PayoutId)>,
     ledger: &dyn Ledger,
     wallet: &dyn Signer,
 ) -> Result<Step, LedgerError> {
     let (task, round) = (settlement.task, settlement.round);
+    if let Some(cancelled) = cancelled(task, before, ledger)? {
+        return Ok(cancelled);
+    }
     match ledger.post(wallet, settlement) {
         Ok(_) => Ok(done(Event::SettlementPosted { task, round })),
-        Err(LedgerError::Refused(Refusal::TaskClosed(_))) => closed(task, ledger),
-        // Too many settlements wait for their windows: one of them will be final.
-        Err(LedgerError::Refused(Refusal::Limit(_))) => Ok(Step::Wait(LIMIT_WAIT)),
+        Err(LedgerError::Refused(refusal)) => match refusal {
+            Refusal::TaskClosed(_) => closed(task, ledger),
+            // Too many settlements wait for their windows: one of them will be final.
+            Refusal::Limit(_) => Ok(Step::Wait(LIMIT_WAIT)),
+            Refusal::BadSettlement { .. } | Refusal::ConflictingSettlement(_) => {
+                // The one before may have been cancelled just now.
+                if let Some(cancelled) = cancelled(task, before, ledger)? {
+                    return Ok(cancelled);
+                }
+                tracing::error!(%task, %round, %refusal, "never to be settled: the task ends");
+                Ok(done(Event::SettlementRefused { task, round }))
+            }
+            other => Err(other.into()),
+        },
         Err(error) => Err(error),
     }
+}
+
+/// What there is to tell if the settlement does not stand any more.
+fn cancelled(
+    task: TaskId,
+    settlement: Option<(Round, PayoutId)>,
+    ledger: &dyn Ledger,
+) -> Result<Option<Step>, LedgerError> {
+    let Some((round, payout)) = settlement else {
+        return Ok(None);
+    };
+    let status = ledger.settlement(task, payout)?;
+    Ok((status == SettlementStatus::Unknown).then(|| gone(task, round)))
+}
+
+fn gone(task: TaskId, round: Round) -> Step {
+    tracing::error!(%task, %round, "the settlement does not stand on the ledger: the task ends");
+    done(Event::SettlementCancelled { task, round })
 }
 
 fn finalize(
@@ -139,7 +184,7 @@ fn finalize(
         && now <= final_at
     {
         let left = final_at.ms_since(now).saturating_add(1);
-        return Ok(Step::Wait(Duration::from_millis(left).min(WINDOW_WAIT_MAX)));
+        return Ok(Step::Wait(Duration::from_millis(left).min(WATCH_WAIT)));
     }
     ledger.finalize(wallet, task)?;
     Ok(decided(task, round, payout, ledger)?.unwrap_or(Step::Wait(Duration::from_millis(10))))
@@ -153,10 +198,7 @@ fn decided(
 ) -> Result<Option<Step>, LedgerError> {
     Ok(match ledger.settlement(task, payout)? {
         SettlementStatus::Final => Some(done(Event::SettlementFinal { task, round })),
-        SettlementStatus::Unknown => {
-            tracing::error!(%task, %round, "the arbiter cancelled the settlement: the task ends");
-            Some(done(Event::SettlementCancelled { task, round }))
-        }
+        SettlementStatus::Unknown => Some(gone(task, round)),
         SettlementStatus::Pending => None,
     })
 }

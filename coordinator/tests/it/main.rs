@@ -1,8 +1,10 @@
 //! The coordinator as its users and its disk see it. The list of modules is the table of contents.
 #![allow(missing_docs)]
 
+mod ledger_decides;
 mod limits_hold;
 mod money_moves;
+mod nobody_blocks_others;
 mod replay_equals_live;
 mod restart_continues;
 mod routes_answer;

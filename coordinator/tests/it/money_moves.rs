@@ -47,7 +47,7 @@ async fn what_the_rounds_decide_is_paid_claimed_and_refunded_to_the_last_unit() 
     let market = Ledger::market(chain.as_ref());
     let mut spec = TaskSpec { market, expires: now().after_ms(600_000), ..digits_spec() };
     spec.budget.challenge_ms = 20;
-    spec.budget.unbond_ms = 20;
+    spec.budget.unbond_ms = spec.unbond_ms_min();
     let id = spec.id();
     chain.open_task(&Wallet::number(BUYER), &Terms::of(&spec)).unwrap();
     for i in 1..=4 {

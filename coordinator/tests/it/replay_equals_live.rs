@@ -24,6 +24,8 @@ enum Step {
     Posted,
     Final,
     Cancelled,
+    Unpostable,
+    Closed,
     Close,
 }
 
@@ -45,6 +47,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::Final),
         1 => Just(Step::Close),
         1 => Just(Step::Cancelled),
+        1 => Just(Step::Unpostable),
+        1 => Just(Step::Closed),
     ]
 }
 
@@ -83,6 +87,8 @@ impl World {
             Step::Posted => unsettled.map(|round| Event::SettlementPosted { task, round }),
             Step::Final => unsettled.map(|round| Event::SettlementFinal { task, round }),
             Step::Cancelled => unsettled.map(|round| Event::SettlementCancelled { task, round }),
+            Step::Unpostable => unsettled.map(|round| Event::SettlementRefused { task, round }),
+            Step::Closed => state.is_over().then_some(Event::Closed { task, refund: fln("1") }),
             Step::Close => Some(Event::CloseRequested { task }),
         }
     }

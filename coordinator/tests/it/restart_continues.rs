@@ -54,10 +54,10 @@ impl Valuer for FromOrder {
     }
 }
 
-struct Coordinator {
-    host: Host,
+pub(crate) struct Coordinator {
+    pub(crate) host: Host,
     running: Running,
-    id: TaskId,
+    pub(crate) id: TaskId,
 }
 
 fn parts(ledger: &Arc<FakeLedger>, faults: u32) -> Parts {
@@ -71,27 +71,27 @@ fn parts(ledger: &Arc<FakeLedger>, faults: u32) -> Parts {
     }
 }
 
-fn start(folder: &Path, ledger: &Arc<FakeLedger>, faults: u32) -> Coordinator {
+pub(crate) fn start(folder: &Path, ledger: &Arc<FakeLedger>, faults: u32) -> Coordinator {
     let folder = Folder::take(folder).unwrap();
     let (host, running) = Host::start(folder, parts(ledger, faults)).unwrap();
     Coordinator { host, running, id: spec().id() }
 }
 
-fn new_ledger() -> Arc<FakeLedger> {
+pub(crate) fn new_ledger() -> Arc<FakeLedger> {
     let ledger = Arc::new(FakeLedger::default());
     ledger.open(&spec());
     ledger
 }
 
 impl Coordinator {
-    async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.host.stop().await;
         let running = self.running;
         drop(self.host);
         tokio::task::spawn_blocking(move || running.join()).await.unwrap();
     }
 
-    async fn phase(&self) -> Option<(Phase, u64)> {
+    pub(crate) async fn phase(&self) -> Option<(Phase, u64)> {
         let id = self.id;
         let read = move |engine: &Engine, _| {
             engine.state().tasks.get(&id).map(|task| (task.phase(), task.sequence))
@@ -100,7 +100,7 @@ impl Coordinator {
     }
 
     /// Says whatever the market's people would say now.
-    async fn say(&self, phase: Option<Phase>) {
+    pub(crate) async fn say(&self, phase: Option<Phase>) {
         let id = self.id;
         let world = self.host.read(move |engine, now| World {
             engine: engine.clone(),
@@ -135,7 +135,7 @@ impl Coordinator {
     }
 
     /// Plays the task to its end, and returns its state there without the clock.
-    async fn play(&self) -> (Vec<Digest>, Amount) {
+    pub(crate) async fn play(&self) -> (Vec<Digest>, Amount) {
         let mut changes = self.host.changes();
         let played = async {
             loop {

@@ -255,7 +255,7 @@ fn a_task_without_participants_ends_when_no_round_fits_any_more() {
     let mut world = World::published(1);
     world.tell(world.enrolment(1)).unwrap();
     world.now = world.engine.next_deadline().unwrap();
-    assert_eq!(world.now, Tick(900_000 - 22_000 + 1));
+    assert_eq!(world.now, Tick(900_000 - 82_000 + 1));
     let applied = world.tell(Event::Tick).unwrap();
     assert_eq!(applied.effects, [Effect::Close { task: world.id }]);
     assert_eq!(world.code(world.enrolment(1)), Code::TaskClosed);
@@ -416,12 +416,12 @@ fn a_failed_valuation_abandons_the_round_without_a_debit() {
     assert_eq!(world.offer().scope.round, Round(2));
 }
 
-fn proof(world: &World, i: u8) -> ClaimProof {
+pub(crate) fn proof(world: &World, i: u8) -> ClaimProof {
     claim_proof(world.engine.final_report(world.id).unwrap(), address(i)).unwrap()
 }
 
 /// Plays a whole task, and returns it at its end.
-fn whole_task() -> World {
+pub(crate) fn whole_task() -> World {
     let mut world = World::opened(4);
     let task = world.id;
     for round in 1..=3 {
@@ -488,18 +488,6 @@ fn a_buyer_ends_its_task_after_the_running_round() {
     let mut idle = World::published(1);
     let applied = idle.tell(Event::CloseRequested { task }).unwrap();
     assert_eq!(applied.effects, [Effect::Close { task }]);
-}
-
-#[test]
-fn a_cancelled_settlement_ends_the_task_and_is_never_claimed() {
-    let mut world = whole_task();
-    let task = world.id;
-    world.tell(Event::SettlementFinal { task, round: Round(1) }).unwrap();
-    let applied = world.tell(Event::SettlementCancelled { task, round: Round(2) }).unwrap();
-    assert_eq!(applied.effects, [Effect::Close { task }]);
-    assert_eq!(proof(&world, 1).round, Round(1));
-    let late = Event::SettlementFinal { task, round: Round(3) };
-    assert_eq!(world.tell(late).unwrap().verdict, Verdict::Repeat);
 }
 
 #[test]

@@ -104,7 +104,7 @@ pub(crate) fn spec() -> TaskSpec {
             stake_min: fln("20"),
             per_unit: fln("0.1"),
             challenge_ms: 0,
-            unbond_ms: 0,
+            unbond_ms: 82_000,
         },
         expires: Tick(900_000),
     }
@@ -396,13 +396,21 @@ impl Ledger for FakeLedger {
         books.posts += 1;
         assert_eq!(by.address(), address(COORDINATOR));
         let known = books.finals.iter().find(|known| known.payout == settlement.payout).cloned();
+        let finals = books.finals.clone();
         let task = books.tasks.get_mut(&settlement.task).unwrap();
         let pending = task.pending.iter().map(|pending| pending.settlement.clone());
         let known = known.or_else(|| pending.into_iter().find(|p| p.payout == settlement.payout));
         match known {
             Some(known) if known == *settlement => return Ok(Posted::Already),
             Some(_) => return Err(Refusal::ConflictingSettlement(settlement.payout).into()),
+            None if task.closed => return Err(Refusal::TaskClosed(settlement.task).into()),
             None => {}
+        }
+        let last = task.pending.last().map(|pending| pending.settlement.root);
+        let standing = last.or_else(|| finals.last().map(|last| last.root)).unwrap_or_default();
+        if settlement.previous_root != standing || now > task.terms.expires {
+            let what = "it does not continue what stands, or comes too late".to_owned();
+            return Err(Refusal::BadSettlement { round: settlement.round, what }.into());
         }
         let final_at = now.after_ms(task.terms.challenge_ms);
         task.pending.push(PendingSettlement { settlement: settlement.clone(), final_at });

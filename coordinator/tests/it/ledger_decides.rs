@@ -1,0 +1,223 @@
+//! What stands on the ledger decides: cancelled, refused or closed by others, and what proofs lead to.
+
+use std::time::Duration;
+
+use florin_coordinator::engine::{Effect, Event, Verdict};
+use florin_protocol::*;
+
+use crate::restart_continues::{new_ledger, start};
+use crate::rules_refuse_by_name::{proof, whole_task};
+use crate::support::*;
+
+fn phase(world: &World) -> Phase {
+    world.engine.state().tasks[&world.id].phase()
+}
+
+/// Plays one round up to its report.
+fn play(world: &mut World) {
+    for i in 1..=4 {
+        world.tell(world.committed(i)).unwrap();
+    }
+    for i in 1..=4 {
+        world.tell(world.revealed(i)).unwrap();
+    }
+    world.tell(world.valued()).unwrap();
+}
+
+/// Rounds 1 and 2 are posted; round 3 runs.
+fn two_posted() -> World {
+    let mut world = World::opened(4);
+    for round in 1..=2 {
+        play(&mut world);
+        let round = Round(round);
+        world.tell(Event::SettlementPosted { task: world.id, round }).unwrap();
+    }
+    world
+}
+
+#[test]
+fn a_cancelled_settlement_drops_the_round_that_runs_and_earlier_ones_are_still_paid() {
+    let task = spec().id();
+    let cancelled = Event::SettlementCancelled { task, round: Round(2) };
+    for stage in 0..4 {
+        let mut world = two_posted();
+        if stage > 0 {
+            (1..=4).for_each(|i| drop(world.tell(world.committed(i)).unwrap()));
+        }
+        if stage > 1 {
+            (1..=4).for_each(|i| drop(world.tell(world.revealed(i)).unwrap()));
+        }
+        if stage > 2 {
+            world.tell(world.valued()).unwrap();
+            let post = Effect::Post { task, round: Round(3) };
+            assert!(world.engine.outstanding().contains(&post));
+        }
+        world.tell(cancelled.clone()).unwrap();
+        assert_eq!(phase(&world), Phase::Closing, "{stage}");
+        let state = &world.engine.state().tasks[&task];
+        assert!(state.running().is_none(), "{stage}");
+        // Nothing from round 2 on is posted or valued any more; round 1 goes its way.
+        let first = Effect::Finalize { task, round: Round(1) };
+        assert_eq!(world.engine.outstanding(), [first], "{stage}");
+        let applied = world.tell(Event::SettlementFinal { task, round: Round(1) }).unwrap();
+        assert_eq!(applied.effects, [Effect::Close { task }], "{stage}");
+        assert_eq!(proof(&world, 1).round, Round(1));
+        assert_eq!(world.tell(cancelled.clone()).unwrap().verdict, Verdict::Repeat);
+    }
+}
+
+#[test]
+fn a_settlement_that_the_ledger_never_takes_ends_the_task() {
+    let mut world = two_posted();
+    play(&mut world);
+    let (task, round) = (world.id, Round(3));
+    world.tell(Event::SettlementRefused { task, round }).unwrap();
+    assert_eq!(phase(&world), Phase::Closing);
+    let finalize = |round| Effect::Finalize { task, round: Round(round) };
+    assert_eq!(world.engine.outstanding(), [finalize(1), finalize(2)]);
+    let again = Event::SettlementRefused { task, round };
+    assert_eq!(world.tell(again).unwrap().verdict, Verdict::Repeat);
+    let never = Event::SettlementRefused { task, round: Round(4) };
+    assert_eq!(world.code(never), Code::WrongRound);
+}
+
+#[test]
+fn what_somebody_elses_close_made_final_is_what_proofs_lead_to() {
+    let mut world = whole_task();
+    let task = world.id;
+    world.tell(Event::SettlementFinal { task, round: Round(1) }).unwrap();
+    world.tell(Event::Closed { task, refund: fln("1") }).unwrap();
+    assert_eq!(phase(&world), Phase::Done);
+    // Whether they are final is asked for, now and after a restart.
+    let finalize = |round| Effect::Finalize { task, round: Round(round) };
+    assert_eq!(world.engine.outstanding(), [finalize(2), finalize(3)]);
+    world.tell(Event::SettlementFinal { task, round: Round(3) }).unwrap();
+    assert_eq!(proof(&world, 1).round, Round(3));
+    assert!(world.engine.outstanding().is_empty());
+    assert_eq!(phase(&world), Phase::Done);
+}
+
+#[test]
+fn a_round_that_is_final_counts_whatever_was_thought_of_it() {
+    let mut world = whole_task();
+    let task = world.id;
+    world.tell(Event::SettlementCancelled { task, round: Round(1) }).unwrap();
+    let last = Event::SettlementFinal { task, round: Round(3) };
+    world.tell(last.clone()).unwrap();
+    assert_eq!(proof(&world, 1).round, Round(3));
+    assert_eq!(world.tell(last).unwrap().verdict, Verdict::Repeat);
+    let never = Event::SettlementFinal { task, round: Round(4) };
+    assert_eq!(world.code(never), Code::WrongRound);
+    // Final before its post was answered: the next round opens.
+    let mut world = World::opened(4);
+    play(&mut world);
+    world.tell(Event::SettlementFinal { task, round: Round(1) }).unwrap();
+    assert_eq!(world.offer().scope.round, Round(2));
+}
+
+#[test]
+fn a_settlement_that_was_never_posted_is_gone_with_a_close() {
+    let mut world = two_posted();
+    play(&mut world);
+    let task = world.id;
+    world.tell(Event::Closed { task, refund: fln("1") }).unwrap();
+    world.tell(Event::SettlementFinal { task, round: Round(2) }).unwrap();
+    world.tell(Event::SettlementCancelled { task, round: Round(3) }).unwrap();
+    assert!(world.engine.outstanding().is_empty());
+    assert_eq!((phase(&world), proof(&world, 1).round), (Phase::Done, Round(2)));
+}
+
+#[test]
+fn the_last_round_opens_only_if_it_can_still_be_final() {
+    let mut spec = spec();
+    spec.budget.challenge_ms = 100_000;
+    spec.budget.unbond_ms = spec.unbond_ms_min();
+    let last = Tick(spec.expires.0 - 22_000 - SETTLE_MS_MARGIN - 100_000);
+    for (late, opens) in [(0, true), (1, false)] {
+        let mut world = World::published_with(spec.clone(), 4);
+        world.tell(world.enrolment(1)).unwrap();
+        world.now = last.after_ms(late);
+        let answer = world.tell(world.enrolment(2)).map(|_| phase(&world));
+        assert_eq!(answer.is_ok_and(|phase| phase == Phase::Committing), opens, "{late} ms late");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cancelled_settlement_is_noticed_long_before_its_window_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = new_ledger();
+    ledger.books.lock().unwrap().tasks.get_mut(&spec().id()).unwrap().terms.challenge_ms =
+        3_600_000;
+    let host = start(dir.path(), &ledger, 0);
+    let ended = async {
+        loop {
+            let phase = host.phase().await.map(|(phase, _)| phase);
+            if phase == Some(Phase::Done) {
+                return;
+            }
+            let mut books = ledger.books.lock().unwrap();
+            let posted = books.tasks.get_mut(&host.id).is_some_and(|task| {
+                let posted = !task.pending.is_empty();
+                task.pending.clear();
+                posted
+            });
+            drop(books);
+            if !posted {
+                host.say(phase).await;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), ended).await.expect("nobody looked");
+    let books = ledger.books.lock().unwrap();
+    assert!(books.finals.is_empty() && books.tasks[&host.id].pending.is_empty());
+    drop(books);
+    host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_post_that_comes_too_late_is_not_tried_for_ever() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = new_ledger();
+    ledger.books.lock().unwrap().now = spec().expires.after_ms(1);
+    let host = start(dir.path(), &ledger, 0);
+    assert_eq!(host.play().await.0.len(), 1);
+    assert_eq!(ledger.books.lock().unwrap().posts, 1);
+    host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_that_others_closed_is_proved_from_its_last_final_root() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = new_ledger();
+    ledger.books.lock().unwrap().tasks.get_mut(&spec().id()).unwrap().terms.challenge_ms =
+        3_600_000;
+    let host = start(dir.path(), &ledger, 0);
+    let posted = || !ledger.books.lock().unwrap().tasks[&spec().id()].pending.is_empty();
+    while !posted() {
+        host.say(host.phase().await.map(|(phase, _)| phase)).await;
+    }
+    host.stop().await;
+    {
+        let mut books = ledger.books.lock().unwrap();
+        let task = books.tasks.get_mut(&spec().id()).unwrap();
+        task.closed = true;
+        let done = std::mem::take(&mut task.pending);
+        books.finals.extend(done.into_iter().map(|pending| pending.settlement));
+    }
+    let host = start(dir.path(), &ledger, 0);
+    host.play().await;
+    let root = ledger.books.lock().unwrap().finals.last().unwrap().root;
+    let id = host.id;
+    let proved = async {
+        loop {
+            let known = host.host.read(move |engine, _| engine.final_report(id).map(|r| r.root));
+            if known.await.unwrap() == Ok(root) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), proved).await.expect("no proof of what is final");
+    host.stop().await;
+}
