@@ -6,7 +6,7 @@ use florin_protocol::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Names a transaction that was carried out: its digest.
+/// Names a transaction that was carried out, or found everything as it asked for: its digest.
 pub type TxId = Digest;
 
 /// What the ledger needs to know of a task.
@@ -151,7 +151,7 @@ pub struct TaskState {
     pub owed: Amount,
     /// Root of the last final settlement; zeros before the first.
     pub root: Digest,
-    /// Settlements not final yet, oldest first.
+    /// Settlements not final yet, oldest first: at most [`crate::limits::PENDING_MAX`].
     pub pending: Vec<PendingSettlement>,
     /// Closed for ever.
     pub closed: bool,
@@ -359,7 +359,8 @@ pub enum LedgerError {
 }
 
 /// Who owns what. Every write is signed by `by`; every method may also come back with [`LedgerError::Unavailable`],
-/// [`LedgerError::Corrupt`] or (writes) [`LedgerError::Signing`]. Refusals change nothing.
+/// [`LedgerError::Corrupt`] or (writes) [`LedgerError::Signing`]. Refusals change nothing and leave no record, and no
+/// more does a write that finds everything as it asks for: it is answered, and that is all.
 pub trait Ledger: Send + Sync {
     /// The market this ledger belongs to: chain id and genesis.
     fn market(&self) -> Market;
@@ -420,7 +421,7 @@ pub trait Ledger: Send + Sync {
     /// Puts the sender's stake under a task's arbiter, up to the task's `stake_min`; cancels a running unstaking.
     /// Again: nothing happens. A pledge of which `stake_min` was slashed is used up, and one ends when the stake is
     /// withdrawn.
-    /// Refused: `UnknownTask`, `TaskClosed`, `TooSmall`, `Limit`.
+    /// Refused: `UnknownTask`, `TaskClosed`, `TooSmall` (a stake below `stake_min`, or none at all), `Limit`.
     fn pledge(&self, by: &dyn Signer, task: TaskId) -> Result<TxId, LedgerError>;
 
     /// Asks for the stake back; it stays at risk for the longest `unbond_ms` of the open tasks it is pledged to.

@@ -27,7 +27,7 @@ pub enum Request {
     },
     /// What have debits and slashes come to?
     Treasury,
-    /// How does a task stand?
+    /// How does a task stand? The answer has at most [`crate::limits::TASK_ANSWER_BYTES_MAX`] bytes.
     Task {
         /// Which.
         task: TaskId,
@@ -120,7 +120,7 @@ pub enum Response {
     Nonce(u64),
     /// To [`Request::Fate`].
     Fate(Fate),
-    /// To [`Request::Submit`]: it is durable.
+    /// To [`Request::Submit`]: it is durable, or there was nothing to do.
     Outcome(Outcome),
     /// To [`Request::Genesis`].
     Genesis(Box<Genesis>),

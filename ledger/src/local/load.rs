@@ -168,10 +168,13 @@ fn replay(state: &State, block: &Block, market: Market) -> Result<Replayed, Stri
         if transaction.market != market {
             return Err(fault("it is for another chain or market".to_owned()));
         }
-        let (_, outcome) = draft
+        let applied = draft
             .apply(transaction, block.header.body.time)
             .map_err(|error: ApplyError| fault(error.to_string()))?;
-        outcomes.push((transaction.id(), outcome));
+        if !applied.changed {
+            return Err(fault("it changes nothing, and belongs in no block".to_owned()));
+        }
+        outcomes.push((transaction.id(), applied.outcome));
     }
     let changes = draft.into_changes();
     let rows = changes.rows().map_err(|error| error.to_string())?;

@@ -3,16 +3,19 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use florin_protocol::{Amount, ChainId, Signer, WalletSignature};
+use florin_protocol::{Amount, ChainId, Signer, TaskId, WalletSignature};
 use tempfile::TempDir;
 
 use super::*;
 use crate::action::Action;
-use crate::api::Ledger;
+use crate::api::{Ledger, Terms};
 use crate::conformance::{self, FUNDS, Fixture, SIGNERS, TestSigner, World};
+use crate::local::block::{seal, transactions_digest};
+use crate::state::tables_digest;
 use crate::transaction::Transaction;
 
 pub(super) const START: u64 = 1_000_000;
+const TASK: TaskId = TaskId([1; 32]);
 
 pub(super) fn operator() -> NodeSigner {
     NodeSigner::from_seed(&[7; 32])
@@ -163,6 +166,78 @@ fn a_batch_is_one_block_and_leaves_out_what_is_refused() {
     assert_eq!(chain.head().number, 3, "1,000 and 1");
     drop(chain);
     LocalChain::verify(&path).unwrap();
+}
+
+/// A chain with a task on it.
+fn chain_with_a_task(folder: &TempDir) -> (std::path::PathBuf, LocalChain) {
+    let (path, chain) = new_chain(folder);
+    let [buyer, coordinator, arbiter] = [0, 1, 2].map(|n| signer(n).address());
+    let terms = Terms {
+        task: TASK,
+        buyer,
+        coordinator,
+        arbiter,
+        data: florins(1),
+        infrastructure: Amount::ZERO,
+        bond_min: florins(1),
+        debit_max: florins(1),
+        stake_min: florins(1),
+        challenge_ms: 1_000,
+        unbond_ms: 1_000,
+        expires: Tick(START + 10_000),
+    };
+    chain.open_task(&signer(0), &terms).unwrap();
+    (path, chain)
+}
+
+fn finalize(market: Market, by: u64) -> SignedTransaction {
+    let by = signer(by);
+    let action = Action::Finalize { task: TASK };
+    Transaction { market, from: by.address(), nonce: 0, action }.sign(&by).unwrap()
+}
+
+#[test]
+fn what_changes_nothing_is_answered_and_makes_no_block() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, chain) = chain_with_a_task(&folder);
+    let (head, state) = (chain.head(), chain.state());
+    // Keys that nobody has ever paid anything to: there is no end of them.
+    for stranger in 100..110 {
+        let idle = finalize(chain.chain_market(), stranger);
+        let (from, id) = (idle.transaction.from, idle.transaction.id());
+        assert_eq!(chain.submit(idle).unwrap(), Outcome::Finalised(0));
+        assert_eq!(chain.fate(from, 0, id), Fate::NotYet);
+    }
+    assert_eq!((chain.head(), chain.state()), (head, state));
+    // Beside one that changes something it is left out as well.
+    let market = chain.chain_market();
+    let batch = vec![finalize(market, 100), transfer(market, 3, 0, 1), finalize(market, 101)];
+    let answers = chain.submit_many(batch).unwrap();
+    assert_eq!(answers, [Ok(Outcome::Finalised(0)), Ok(Outcome::Done), Ok(Outcome::Finalised(0))]);
+    assert_eq!(chain.head().number, head.number + 1);
+    assert_eq!(chain.block(chain.head().number).unwrap().unwrap().transactions.len(), 1);
+}
+
+#[test]
+fn a_block_with_a_transaction_that_changes_nothing_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, chain) = chain_with_a_task(&folder);
+    let (head, transactions) = (chain.head(), vec![finalize(chain.chain_market(), 100)]);
+    drop(chain);
+    let bytes = borsh::to_vec(&transactions).unwrap();
+    let header = Header {
+        number: head.number + 1,
+        parent: head.digest,
+        time: head.time,
+        transactions: transactions_digest(&bytes),
+        changes: tables_digest(&[]),
+    };
+    let sealed = seal(header, &bytes, |header| operator().sign(*header).signature);
+    let store = Store::open(open_file(&path).unwrap()).unwrap();
+    store.commit(header.number, &sealed.bytes, &[]).unwrap();
+    drop(store);
+    let error = LocalChain::open(&path, operator(), still()).map(|_| ()).unwrap_err();
+    assert!(error.to_string().contains("it changes nothing"), "{error}");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::local::device::Witness;
 use crate::local::load::Recent;
 use crate::local::store::Store;
 use crate::local::{ChainError, Clock};
-use crate::state::{ApplyError, Changes, Draft, State, TableRows, tables_digest};
+use crate::state::{Applied, ApplyError, Changes, Draft, State, TableRows, tables_digest};
 use crate::transaction::{Checked, Outcome, SignedTransaction};
 
 /// What readers see: only what is durable.
@@ -86,7 +86,8 @@ struct Decided {
 }
 
 impl Writer {
-    /// Carries out transactions as one block. Refused ones are left out; without any other there is no block.
+    /// Carries out transactions as one block. Those that are refused or change nothing are left out; without any other
+    /// there is no block.
     pub(crate) fn write(&self, transactions: Vec<Checked>) -> Result<Answers, LedgerError> {
         let decided = self.decide(transactions)?;
         if decided.accepted.is_empty() {
@@ -114,10 +115,12 @@ impl Writer {
         let (mut outcomes, mut accepted) = (Vec::new(), Vec::new());
         for checked in transactions {
             match draft.apply(checked.transaction(), time) {
-                Ok((_, outcome)) => {
+                Ok(Applied { outcome, changed, .. }) => {
                     answers.push(Ok(outcome));
-                    outcomes.push((checked.id(), outcome));
-                    accepted.push(checked.into_signed());
+                    if changed {
+                        outcomes.push((checked.id(), outcome));
+                        accepted.push(checked.into_signed());
+                    }
                 }
                 Err(ApplyError::Refused(refusal)) => answers.push(Err(refusal)),
                 Err(ApplyError::Broken(what)) => {

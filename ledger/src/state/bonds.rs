@@ -136,7 +136,9 @@ pub(super) fn pledge(
     if pledges.slashed.contains_key(&task) {
         return Ok(Effects::nothing(Outcome::Done));
     }
-    let (offered, smallest) = (draft.held(Account::Stake(from)), record.terms.stake_min);
+    // Not even where the task asks for none: pledges of nothing would be rows that cost nothing.
+    let smallest = record.terms.stake_min.max(Amount::from_units(1));
+    let offered = draft.held(Account::Stake(from));
     if offered < smallest {
         return Err(Refusal::TooSmall { offered, smallest }.into());
     }

@@ -36,6 +36,16 @@ impl Effects {
     }
 }
 
+/// What came of one transaction.
+#[derive(Clone, Debug)]
+pub(crate) struct Applied {
+    pub(crate) movements: Vec<Movement>,
+    pub(crate) outcome: Outcome,
+    /// False for a transaction that found everything as it asked for: it uses no nonce and belongs in no block. With
+    /// neither fees nor deposits, anybody could fill the chain with such transactions.
+    pub(crate) changed: bool,
+}
+
 /// Reads fall through to the state; changes stay here until the block that makes them is durable.
 #[derive(Debug)]
 pub(crate) struct Draft<'a> {
@@ -98,7 +108,7 @@ impl<'a> Draft<'a> {
         &mut self,
         transaction: &Transaction,
         now: Tick,
-    ) -> Result<(Vec<Movement>, Outcome), ApplyError> {
+    ) -> Result<Applied, ApplyError> {
         let (from, expected) = (transaction.from, self.nonce(transaction.from));
         if transaction.nonce != expected {
             return Err(Refusal::WrongNonce { got: transaction.nonce, expected }.into());
@@ -107,6 +117,10 @@ impl<'a> Draft<'a> {
             Refusal::Limit(format!("the account {from} has used all of its nonces"))
         })?;
         let effects = rules::decide(self, from, &transaction.action, now)?;
+        let changed = !(effects.movements.is_empty() && effects.writes.is_empty());
+        if !changed {
+            return Ok(Applied { movements: Vec::new(), outcome: effects.outcome, changed });
+        }
         // Nothing below is refused: a fault from here on is in the books, not in the transaction.
         for movement in &effects.movements {
             self.move_money(movement)?;
@@ -118,7 +132,7 @@ impl<'a> Draft<'a> {
         if let Some(task) = effects.task {
             self.conserve(task)?;
         }
-        Ok((effects.movements, effects.outcome))
+        Ok(Applied { movements: effects.movements, outcome: effects.outcome, changed })
     }
 
     fn move_money(&mut self, movement: &Movement) -> Result<(), ApplyError> {

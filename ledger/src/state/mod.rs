@@ -16,7 +16,7 @@ use crate::api::{BondState, Refusal, SettlementStatus, StakeState, TaskState};
 use crate::entry::{Account, Movement, Pool};
 use crate::transaction::{Outcome, Transaction};
 
-pub(crate) use draft::Draft;
+pub(crate) use draft::{Applied, Draft};
 pub(crate) use tables::{Changes, TABLES, TableRows, tables_digest};
 pub use tables::{Pledges, Stage, State, TaskRecord};
 
@@ -40,6 +40,9 @@ impl From<florin_protocol::AmountError> for ApplyError {
 
 /// Carries out one transaction whose signature has been checked: everything is checked, then everything is changed.
 ///
+/// A transaction that finds everything as it asks for has an outcome too, but changes nothing, not even its account's
+/// nonce: no block may contain it.
+///
 /// # Errors
 /// [`ApplyError::Refused`] leaves the state as it was. [`ApplyError::Broken`] does too, and means that no more may be
 /// asked of it.
@@ -52,7 +55,7 @@ pub fn apply(
     let done = draft.apply(transaction, now)?;
     let changes = draft.into_changes();
     state.merge(changes);
-    Ok(done)
+    Ok((done.movements, done.outcome))
 }
 
 impl State {

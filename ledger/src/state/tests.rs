@@ -1,14 +1,14 @@
 //! The rules as a table, at the exact moments, and under random histories.
 
 use florin_protocol::merkle::Tree;
-use florin_protocol::{ChainId, Digest, Market, Round};
+use florin_protocol::{ChainId, DUST_PER_ROUND, Digest, Market, Report, Round};
 use proptest::prelude::*;
 
 use super::*;
 use crate::action::Action;
 use crate::api::{Claim, Posted, Settlement, Slash, Terms};
 use crate::entry::Cause;
-use crate::limits::{DEBITS_MAX, PENDING_MAX, PLEDGES_MAX};
+use crate::limits::{DEBITS_MAX, PENDING_MAX, PLEDGES_MAX, TASK_ANSWER_BYTES_MAX};
 
 const TASK: TaskId = TaskId([1; 32]);
 const WINDOW: u64 = 100;
@@ -25,8 +25,13 @@ const ARBITER: u8 = 3;
 const ALICE: u8 = 4;
 const BOB: u8 = 5;
 
+/// So many times the smallest data pool: whole numbers for everybody.
 fn units(n: u128) -> Amount {
-    Amount::from_units(n)
+    Amount::from_units(n.saturating_mul(DUST_PER_ROUND.units()))
+}
+
+fn number(amount: Amount) -> u128 {
+    amount.units() / DUST_PER_ROUND.units()
 }
 
 fn world() -> State {
@@ -50,18 +55,28 @@ fn terms(task: TaskId) -> Terms {
     }
 }
 
+/// A round's settlement after one that led to nobody being paid anything: see [`after`].
 fn settlement(round: u32, total: u128, debits: Vec<(Address, Amount)>) -> Settlement {
-    let root = if total == 0 { Digest::default() } else { tree(total).root() };
     Settlement {
         task: TASK,
-        payout: PayoutId([u8::try_from(round % 250).unwrap() + 1; 32]),
+        payout: Report::payout_id(TASK, Round(round)),
         round: Round(round),
         report: Digest([8; 32]),
-        root,
+        previous_root: Digest::default(),
+        root: root(total),
         data_total: units(total),
         infrastructure_total: Amount::ZERO,
         debits,
     }
+}
+
+/// The settlement as one that continues such a total.
+fn after(total: u128, settlement: Settlement) -> Settlement {
+    Settlement { previous_root: root(total), ..settlement }
+}
+
+fn root(total: u128) -> Digest {
+    if total == 0 { Digest::default() } else { tree(total).root() }
 }
 
 fn tree(total: u128) -> Tree {
@@ -81,7 +96,9 @@ fn act(state: &mut State, at: u64, from: u8, action: Action) -> Result<Outcome, 
     match apply(state, &Transaction { market, from: who(from), nonce, action }, Tick(at)) {
         Ok((movements, outcome)) => {
             assert!(movements.iter().all(|m| !m.amount.is_zero() && m.from != m.to));
-            assert_eq!(state.nonce(who(from)), nonce + 1);
+            // What changes nothing uses no nonce either.
+            let used = u64::from(*state != before);
+            assert_eq!(state.nonce(who(from)), nonce + used);
             Ok(outcome)
         }
         Err(ApplyError::Refused(refusal)) => {
@@ -137,10 +154,15 @@ fn windows_and_delays_end_at_the_exact_moment() {
             (
                 5_000,
                 COORDINATOR,
-                Action::Post(settlement(2, 40, vec![])),
+                Action::Post(after(30, settlement(2, 40, vec![]))),
                 Ok(Outcome::Posted(Posted::New)),
             ),
-            (5_001, COORDINATOR, Action::Post(settlement(3, 40, vec![])), Err("BAD_SETTLEMENT")),
+            (
+                5_001,
+                COORDINATOR,
+                Action::Post(after(40, settlement(3, 40, vec![]))),
+                Err("BAD_SETTLEMENT"),
+            ),
             (5_001, BOB, Action::Close { task }, Err("SETTLEMENT_PENDING")),
             (5_101, BOB, Action::Close { task }, Ok(Outcome::Moved(units(360)))),
         ],
@@ -181,11 +203,131 @@ fn every_movement_of_a_close_is_told_with_its_cause() {
     let from = who(COORDINATOR);
     let close = Transaction { market, from, nonce, action: Action::Close { task: TASK } };
     let (movements, outcome) = apply(&mut state, &close, Tick(101)).unwrap();
-    let told: Vec<_> = movements.iter().map(|m| (m.cause, m.amount.units())).collect();
+    let told: Vec<_> = movements.iter().map(|m| (m.cause, number(m.amount))).collect();
     let expected =
         [(Cause::Settled, 30), (Cause::Debited, 5), (Cause::Refunded, 270), (Cause::Refunded, 100)];
     assert_eq!(told, expected);
     assert_eq!(outcome, Outcome::Moved(units(370)));
+}
+
+#[test]
+fn a_settlement_stands_only_on_the_one_it_was_worked_out_from() {
+    let (task, posted) = (TASK, Ok(Outcome::Posted(Posted::New)));
+    let wrong = || Err("BAD_SETTLEMENT");
+    let post = |before, round, total| Action::Post(after(before, settlement(round, total, vec![])));
+    let payout = |round| settlement(round, 0, vec![]).payout;
+    let named = |task, round| Settlement {
+        payout: Report::payout_id(task, Round(round)),
+        ..settlement(1, 10, vec![])
+    };
+    let mut state = open_world();
+    play(
+        &mut state,
+        vec![
+            (0, COORDINATOR, Action::Post(named(TASK, 2)), wrong()),
+            (0, COORDINATOR, Action::Post(named(TaskId([2; 32]), 1)), wrong()),
+            (0, COORDINATOR, post(5, 1, 10), wrong()),
+            (0, COORDINATOR, post(0, 1, 10), posted),
+            (0, COORDINATOR, post(0, 2, 20), wrong()),
+            (0, COORDINATOR, post(20, 2, 20), wrong()),
+            (0, COORDINATOR, post(10, 2, 20), posted),
+            (0, COORDINATOR, post(20, 3, 30), posted),
+            (1, ARBITER, Action::Cancel { task, payout: payout(2) }, Ok(Outcome::Done)),
+            // Round 3 paid what round 2 should not have: neither it nor a later round may carry that on.
+            (2, COORDINATOR, post(20, 3, 30), wrong()),
+            (2, COORDINATOR, post(20, 4, 30), wrong()),
+            (2, COORDINATOR, post(10, 2, 15), posted),
+            (2, COORDINATOR, post(20, 3, 30), wrong()),
+            (200, BOB, Action::Finalize { task }, Ok(Outcome::Finalised(2))),
+            // What is final is continued too, and the same again is still the same.
+            (200, COORDINATOR, post(10, 3, 30), wrong()),
+            (200, COORDINATOR, post(10, 2, 15), Ok(Outcome::Posted(Posted::Already))),
+            (200, COORDINATOR, post(15, 3, 30), posted),
+            (200, COORDINATOR, post(10, 3, 30), Err("CONFLICTING_SETTLEMENT")),
+        ],
+    );
+}
+
+#[test]
+fn a_bond_that_a_pending_settlement_debits_cannot_leave() {
+    let (task, moved) = (TASK, |n| Ok(Outcome::Moved(units(n))));
+    let debit = |round, n| Action::Post(settlement(round, 0, vec![(who(ALICE), units(n))]));
+    let withdraw = || Action::WithdrawBond { task };
+    let posted = Ok(Outcome::Posted(Posted::New));
+    let mut state = open_world();
+    play(
+        &mut state,
+        vec![
+            (0, ALICE, Action::Bond { task, amount: units(20) }, Ok(Outcome::Done)),
+            (0, BOB, Action::Bond { task, amount: units(20) }, Ok(Outcome::Done)),
+            (0, ALICE, Action::Unbond { task }, Ok(Outcome::Done)),
+            (0, BOB, Action::Unbond { task }, Ok(Outcome::Done)),
+            (299, COORDINATOR, debit(1, 5), posted),
+            (300, ALICE, withdraw(), Err("SETTLEMENT_PENDING")),
+            (300, BOB, withdraw(), moved(20)),
+            (400, BOB, Action::Finalize { task }, Ok(Outcome::Finalised(1))),
+            // A debit of nothing takes nothing.
+            (400, COORDINATOR, debit(2, 0), posted),
+            (400, ALICE, withdraw(), moved(15)),
+        ],
+    );
+    assert_eq!(state.held(Account::Treasury), units(5));
+}
+
+#[test]
+fn what_changes_nothing_leaves_no_trace() {
+    const NOBODY: u8 = 77;
+    let (task, other) = (TASK, TaskId([2; 32]));
+    let mut state = open_world();
+    let free = Terms { stake_min: Amount::ZERO, bond_min: Amount::ZERO, ..terms(other) };
+    let first = || Action::Post(settlement(1, 10, vec![]));
+    let posted = Ok(Outcome::Posted(Posted::New));
+    let done = Ok(Outcome::Done);
+    play(
+        &mut state,
+        vec![
+            (0, BUYER, Action::OpenTask(free), done),
+            (0, ALICE, Action::Bond { task, amount: units(20) }, done),
+            (0, ALICE, Action::Stake { amount: units(60) }, done),
+            (0, ALICE, Action::Pledge { task }, done),
+            (0, ALICE, Action::Unbond { task }, done),
+            (0, COORDINATOR, first(), posted),
+        ],
+    );
+    let before = state.clone();
+    play(
+        &mut state,
+        vec![
+            (1, NOBODY, Action::Finalize { task }, Ok(Outcome::Finalised(0))),
+            (1, NOBODY, Action::Bond { task: other, amount: Amount::ZERO }, done),
+            (1, NOBODY, Action::Pledge { task: other }, Err("TOO_SMALL")),
+            (1, NOBODY, Action::Unstake, Err("NOT_FOUND")),
+            (1, ALICE, Action::Unbond { task }, done),
+            (1, ALICE, Action::Pledge { task }, done),
+            (1, COORDINATOR, first(), Ok(Outcome::Posted(Posted::Already))),
+        ],
+    );
+    assert_eq!(state, before);
+    // What is due changes something, whoever asks for it.
+    let due = act(&mut state, 101, NOBODY, Action::Finalize { task });
+    assert_eq!((due, state.nonce(who(NOBODY))), (Ok(Outcome::Finalised(1)), 1));
+}
+
+#[test]
+fn the_longest_books_of_a_task_have_a_bounded_answer() {
+    let mut state = open_world();
+    let most = Amount::from_units(u128::MAX);
+    act(&mut state, 0, COORDINATOR, Action::Post(settlement(1, 10, vec![]))).unwrap();
+    let mut task = state.task(TASK).unwrap();
+    let mut widest = task.pending.pop().unwrap();
+    widest.final_at = Tick(u64::MAX);
+    widest.settlement.round = Round(u32::MAX);
+    (widest.settlement.data_total, widest.settlement.infrastructure_total) = (most, most);
+    widest.settlement.debits = vec![(Address([0xff; 20]), most); DEBITS_MAX];
+    task.pending = vec![widest; PENDING_MAX];
+    let bytes = serde_json::to_vec(&task).unwrap().len();
+    assert!(bytes < TASK_ANSWER_BYTES_MAX, "{bytes} bytes");
+    assert!(bytes > TASK_ANSWER_BYTES_MAX / 2, "the limit is far from what can be: {bytes} bytes");
 }
 
 #[test]
@@ -213,18 +355,21 @@ fn what_goes_beyond_a_limit_is_refused() {
     let crowded = settlement(1, 0, crowd.collect());
     let endless = Terms { challenge_ms: u64::MAX, ..terms(TaskId([9; 32])) };
     let boundless = Terms { data: units(u128::MAX), ..terms(TaskId([9; 32])) };
+    let own = Terms { arbiter: who(BUYER), ..terms(TaskId([9; 32])) };
+    let dust = DUST_PER_ROUND.minus(Amount::from_units(1)).unwrap();
+    let dust = Terms { data: dust, ..terms(TaskId([9; 32])) };
     play(
         &mut state,
         vec![
             (0, COORDINATOR, Action::Post(crowded), Err("LIMIT_REACHED")),
             (0, BUYER, Action::OpenTask(endless), Err("LIMIT_REACHED")),
             (0, BUYER, Action::OpenTask(boundless), Err("LIMIT_REACHED")),
+            (0, BUYER, Action::OpenTask(own), Err("MEANINGLESS")),
+            (0, BUYER, Action::OpenTask(dust), Err("TOO_SMALL")),
         ],
     );
     for round in 1..=PENDING_MAX as u32 {
-        let mut id = [0; 32];
-        id[..4].copy_from_slice(&round.to_be_bytes());
-        let settlement = Settlement { payout: PayoutId(id), ..settlement(round, 0, vec![]) };
+        let settlement = settlement(round, 0, vec![]);
         act(&mut state, 0, COORDINATOR, Action::Post(settlement)).unwrap();
     }
     let more = settlement(5_000, 0, vec![]);
@@ -292,14 +437,15 @@ fn sensible(state: &State, from: u8, action: Action) -> (u8, Action) {
             let (round, before) =
                 last.map_or((0, task.data_paid), |last| (last.round.0, last.data_total));
             let round = round.max(state.tasks[&TASK].round.map_or(0, |round| round.0)) + 1;
-            let total = before.units() + wish.data_total.units() % 25;
+            let before = number(before);
+            let total = before + number(wish.data_total) % 25;
             let infrastructure_total = units(total / 4);
             let debits = wish.debits.into_iter().filter(|(_, debit)| *debit <= units(15));
-            let new = settlement(round, total, debits.collect());
+            let new = after(before, settlement(round, total, debits.collect()));
             (COORDINATOR, Action::Post(Settlement { infrastructure_total, ..new }))
         }
         Action::Claim(_) if !task.data_paid.is_zero() => {
-            (from, Action::Claim(claim(task.data_paid.units())))
+            (from, Action::Claim(claim(number(task.data_paid))))
         }
         // Once a history at most, or nothing else would happen in it.
         Action::Close { .. } if from == BUYER => (COORDINATOR, action),

@@ -22,6 +22,8 @@ pub(crate) type Verdict = Result<i64, &'static str>;
 #[derive(Clone, Default)]
 pub(crate) struct Pending {
     pub(crate) round: i64,
+    /// The totals that it was worked out from: roots, on the chain.
+    pub(crate) previous: [i64; PEOPLE],
     pub(crate) totals: [i64; PEOPLE],
     pub(crate) infrastructure: i64,
     pub(crate) debit: (usize, i64),
@@ -131,6 +133,9 @@ impl Model {
                 Some(at) if self.now < at => return Err("TOO_EARLY"),
                 Some(_) => {}
             }
+            if task.pending.iter().any(|p| p.debit.0 == from && p.debit.1 > 0) {
+                return Err("SETTLEMENT_PENDING");
+            }
         }
         let amount = std::mem::take(&mut task.bonds[from]);
         task.releases[from] = None;
@@ -204,20 +209,22 @@ impl Model {
         let standing = task.finals.get(&new.round).into_iter();
         let standing = standing.chain(task.pending.iter().filter(|p| p.round == new.round));
         if let Some(other) = standing.last() {
-            let same = (other.totals, other.infrastructure, other.debit);
-            let same = same == (new.totals, new.infrastructure, new.debit);
+            let same = (other.previous, other.totals, other.infrastructure, other.debit);
+            let same = same == (new.previous, new.totals, new.infrastructure, new.debit);
             return if same { Ok(1) } else { Err("CONFLICTING_SETTLEMENT") };
         }
         if task.closed {
             return Err("TASK_CLOSED");
         }
-        let (round, data, infrastructure) = match task.pending.last() {
-            Some(last) => (last.round, last.totals.iter().sum(), last.infrastructure),
-            None => (task.round, task.paid[0], task.paid[1]),
+        let (round, standing, infrastructure) = match task.pending.last() {
+            Some(last) => (last.round, last.totals, last.infrastructure),
+            None => (task.round, task.totals, task.paid[1]),
         };
+        let data: i64 = standing.iter().sum();
         let total: i64 = new.totals.iter().sum();
         let wrong = now > task.expires
             || new.round <= round
+            || new.previous != standing
             || total < data
             || total > DATA
             || new.infrastructure < infrastructure

@@ -16,7 +16,8 @@ use florin_ledger::{
 };
 use florin_protocol::merkle::Tree;
 use florin_protocol::{
-    Address, Amount, ChainId, Digest, NodeSigner, PayoutId, Round, Signer, TaskId, Tick,
+    Address, Amount, ChainId, DUST_PER_ROUND, Digest, NodeSigner, PayoutId, Report, Round, Signer,
+    TaskId, Tick,
 };
 
 use books::{
@@ -59,12 +60,13 @@ fn operator() -> NodeSigner {
     NodeSigner::from_seed(&[3; 32])
 }
 
+/// The model counts in smallest data pools.
 fn units(n: i64) -> Amount {
-    Amount::from_units(u128::try_from(n).unwrap())
+    Amount::from_units(u128::try_from(n).unwrap() * DUST_PER_ROUND.units())
 }
 
 fn number(amount: Amount) -> i64 {
-    i64::try_from(amount.units()).unwrap()
+    i64::try_from(amount.units() / DUST_PER_ROUND.units()).unwrap()
 }
 
 fn verdict<T>(answer: Result<T, LedgerError>, value: impl Fn(T) -> i64) -> Verdict {
@@ -80,9 +82,7 @@ fn task_id(t: usize) -> TaskId {
 }
 
 fn payout(t: usize, round: i64) -> PayoutId {
-    let mut id = [t as u8 + 1; 32];
-    id[..8].copy_from_slice(&round.to_be_bytes());
-    PayoutId(id)
+    Report::payout_id(task_id(t), Round(u32::try_from(round).unwrap()))
 }
 
 impl Both {
@@ -261,7 +261,7 @@ impl Both {
     fn some_round(&self, dice: &mut Dice, t: usize) -> i64 {
         let task = &self.model.tasks[t];
         let last = task.pending.last().map_or(task.round, |p| p.round);
-        last + 1 - [0, 0, 0, 1, 2][dice.roll(5)]
+        (last + 1 - [0, 0, 0, 1, 2][dice.roll(5)]).max(0)
     }
 
     fn post(&mut self, dice: &mut Dice, from: usize, t: usize) -> (String, Verdict, Verdict) {
@@ -271,6 +271,12 @@ impl Both {
             Some(last) => (last.totals, last.infrastructure),
             None => (task.totals, task.paid[1]),
         };
+        // Now and then the settlement that it continues is not the last that stands.
+        let previous = match dice.roll(9) {
+            0 => task.totals,
+            1 => [0; PEOPLE],
+            _ => totals,
+        };
         for total in &mut totals {
             *total += dice.roll(9) as i64;
         }
@@ -278,9 +284,9 @@ impl Both {
         if dice.roll(12) == 0 {
             totals[dice.roll(PEOPLE as u64)] = 0;
         }
-        let round = self.some_round(dice, t).max(0);
+        let round = self.some_round(dice, t);
         let debit = (dice.roll(PEOPLE as u64), dice.roll(14) as i64);
-        let mut new = Pending { round, totals, infrastructure, debit, window: 0 };
+        let mut new = Pending { round, previous, totals, infrastructure, debit, window: 0 };
         if let Some(same) = task.pending.iter().find(|p| p.round == round && dice.roll(2) == 0) {
             new = Pending { window: 0, ..same.clone() };
         }
@@ -289,6 +295,7 @@ impl Both {
             payout: payout(t, round),
             round: Round(u32::try_from(round).unwrap()),
             report: Digest([6; 32]),
+            previous_root: self.tree(&new.previous).root(),
             root: self.tree(&new.totals).root(),
             data_total: units(new.totals.iter().sum()),
             infrastructure_total: units(new.infrastructure),
