@@ -18,8 +18,9 @@ fn verify(arguments: &LedgerVerify) -> anyhow::Result<Exit> {
     let file = if data.is_dir() { compose::chain_file(data) } else { data.clone() };
     let found = LocalChain::verify(&file).map_err(|error| match error {
         ChainError::Corrupt(_) | ChainError::NotALedger => {
-            let message = format!("{}: {error}", file.display());
-            anyhow::Error::from(error).context(Failure::no("LEDGER_CORRUPT", message))
+            let text = error.to_string();
+            let what = text.trim_end_matches(" [LEDGER_CORRUPT]");
+            Failure::no("LEDGER_CORRUPT", format!("{}: {what}", file.display())).into()
         }
         other => anyhow::Error::from(other).context(file.display().to_string()),
     })?;

@@ -176,6 +176,17 @@ impl Outcome {
         (of(before), of(after))
     }
 
+    /// What the last part of the story is called: it must be true for every seed.
+    pub(super) fn title_of_cheats(&self) -> &'static str {
+        let earned =
+            |earner: &Earner| earner.behaviour != Behaviour::Honest && !earner.earned.is_zero();
+        if self.earners.iter().any(earned) {
+            "What became of those who did not work honestly"
+        } else {
+            "Why three of them earned nothing"
+        }
+    }
+
     /// The outcome for programs: amounts as integer strings of base units, scores in nats, weights in nano-nats.
     pub(super) fn to_json(&self) -> anyhow::Result<Value> {
         let money = self.money()?;

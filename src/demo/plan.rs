@@ -1,4 +1,5 @@
-//! The demonstration's settings, all in one place: who takes part, on what, and for how much.
+//! The demonstration's settings: who takes part, on what, and with how much. The task itself is `task.toml`, beside
+//! this file.
 
 use std::fmt;
 
@@ -81,76 +82,12 @@ pub(super) fn florins(whole: u64) -> Amount {
     Amount::from_units(u128::from(whole) * UNITS_PER_FLORIN)
 }
 
-/// The task file that the demonstration's buyer publishes.
+/// The task file that the demonstration's buyer publishes: `task.toml` beside this file, filled in.
 pub(super) fn task_file(seed: u64, rounds: u32, arbiter: Address) -> String {
-    let cohort = PARTICIPANTS.len();
-    format!(
-        r#"# The demonstration's task, written by `florin demo`.
-name = "Handwritten digits, eight unequal shards"
-salt = {salt}
-expires = "2100-01-01"
-arbiter = "{arbiter}"
-
-[model]
-kind = "mlp"
-inputs = 64
-hidden = [64]
-classes = 10
-seed = {salt}
-
-[data]
-width = 64
-classes = 10
-
-[holdout]
-source = "florin:holdout.florin"
-
-[training]
-# Five passes: enough for 0.92 of the test rows after ten rounds. Shards are unequal, and much longer local training
-# pulls the model apart and teaches each participant to forget what the others know.
-epochs = 5
-batch = 16
-learning_rate = 0.2
-momentum = 0.0
-weight_decay = 0.0
-clip_gradient = 0.0
-fedprox = 0.0
-
-[rounds]
-count = {rounds}
-# Everybody is asked and everybody answers: the money then repeats exactly with the seed.
-cohort_min = 2
-cohort_target = {cohort}
-over_selection = 0
-enrol = "1 min"
-train = "1 min"
-reveal = "1 min"
-value = "1 min"
-# A round of honest training moves the parameters by 1 to 3.
-delta_norm_max = 4
-aggregation = {{ rule = "mean" }}
-
-[estimator]
-kind = "path"
-nodes = 3
-
-[budget]
-data = "1000"
-infrastructure = "50"
-# Ten rounds lower the loss by about 1.9 nats; the price caps the generous first rounds.
-per_nat_max = "500"
-# Three standard errors of the summed scores: neither noise nor harm must look useful by luck.
-withheld = 3
-# A row takes 0.1 FLN of bond, and a round debits half a florin at most: the smallest shard's bond outlasts ten debits.
-bond_min = "2"
-bond_per_row = "0.1"
-debit_max = "0.5"
-stake_min = "20"
-per_unit = "0.1"
-challenge = "200 ms"
-# Longer than a round and its challenge; when the task is closed, bonds go back at once.
-unbond = "5 min"
-"#,
-        salt = seed & (u64::MAX >> 1), // TOML integers have 63 bits
-    )
+    let salt = seed & (u64::MAX >> 1); // TOML integers have 63 bits
+    include_str!("task.toml")
+        .replace("@SALT@", &salt.to_string())
+        .replace("@ROUNDS@", &rounds.to_string())
+        .replace("@COHORT@", &PARTICIPANTS.len().to_string())
+        .replace("@ARBITER@", &arbiter.to_string())
 }

@@ -17,7 +17,7 @@ pub(super) fn print(outcome: &Outcome) -> anyhow::Result<()> {
     );
     money(outcome)?;
     audit(outcome);
-    anstream::println!("\n{HEAD}Why they earned nothing{HEAD:#}");
+    anstream::println!("\n{HEAD}{}{HEAD:#}", outcome.title_of_cheats());
     for earner in outcome.earners.iter().filter(|e| e.behaviour != Behaviour::Honest) {
         anstream::println!(
             "  {} ({}; {})\n    {DIM}{}{DIM:#}",

@@ -4,10 +4,10 @@
 use florin_participant::ClientError;
 use florin_protocol::{
     ChainId, Digest, Market, Missing, NodeKey, NodeSignature, Offer, Phase, Registration, Report,
-    Role, Round, Scope, Signed, Signer, TaskId, UpdateHeader, blob_digest,
+    Role, Round, Scope, Signed, Signer, TaskId, UpdateHeader,
 };
 
-use crate::support::process::{Process, until};
+use crate::support::process::Process;
 use crate::support::sender::{Sender, framed};
 use crate::support::{Plan, TestMarket};
 
@@ -108,13 +108,13 @@ fn a_hostile_update_changes_nothing() {
     lies_in_the_header(&world);
     broken_bodies(&world);
     weak_key(&world);
-    let (task, offer) = (world.task, world.offer.clone());
-    let (market, report) = finish(world);
+    let (task, late) = (world.task, Sender::again(&world.market, world.task, HOSTILE[7]));
+    let (mut market, report) = finish(world);
     for name in HOSTILE {
         let missing = report.missing.iter().find(|(who, _)| *who == market.account(name));
         assert!(matches!(missing, Some((_, Missing::Refused(_) | Missing::NoReveal))), "{name}");
     }
-    replays(&market, task, &offer, &report);
+    replays(&mut market, task, &late, &report);
 
     let undisturbed = silent.join().expect("the round that nobody disturbs");
     assert_eq!(report.entries.len(), 2);
@@ -202,21 +202,22 @@ fn weak_key(world: &World) {
     );
 }
 
-/// What was good once is not good again: after its round, and after a restart.
-fn replays(market: &TestMarket, task: TaskId, offer: &Offer, report: &Report) {
+/// What was said once is not said again by saying it again: the very same update has the very same receipt, whenever it
+/// comes and also after a restart, and nothing is counted twice. Anything else comes too late.
+fn replays(market: &mut TestMarket, task: TaskId, late: &Sender, report: &Report) {
     let client = market.client();
     let entry = &report.entries[0];
     let bytes = client.blob(entry.update, 1 << 20).unwrap();
-    assert_eq!(blob_digest(&bytes), entry.update);
     let headers: Vec<Signed<UpdateHeader>> = client.headers(task, Round(1)).unwrap();
-    let refused = |market: &TestMarket| match market.client().upload(&headers[0], &bytes) {
-        Err(ClientError::Rejected(no)) => no.code.to_string(),
-        other => panic!("a replayed update was answered with {other:?}"),
-    };
-    let too_late = ["WRONG_ROUND", "TASK_CLOSED", "DEADLINE_PASSED"];
-    assert!(too_late.contains(&refused(market).as_str()), "after its round: {}", refused(market));
-    assert_eq!(headers[0].body.offer, report.offer);
-    let sent = UpdateHeader { offer: report.offer, ..headers[0].body.clone() };
-    assert_eq!(sent.scope, offer.scope);
-    until("the market is still there", || client.market().is_ok().then_some(()));
+    let receipt = client.upload(&headers[0], &bytes).unwrap();
+    market.restart_coordinator();
+    assert_eq!(market.client().upload(&headers[0], &bytes).unwrap(), receipt);
+    let header = UpdateHeader { sender: late.wallet.address(), ..headers[0].body.clone() };
+    let answer = late.upload(&late.node.sign(header), &bytes);
+    let too_late = ["WRONG_ROUND", "TASK_CLOSED", "DEADLINE_PASSED", "NOT_COMMITTED"];
+    assert!(
+        too_late.contains(&answer.as_str()),
+        "somebody else's update, after its round: {answer}"
+    );
+    assert_eq!(&market.report(task, 1), report, "what is reported stays");
 }

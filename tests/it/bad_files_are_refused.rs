@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use florin_protocol::Phase;
+use florin_protocol::{Phase, TaskId};
 
 use crate::support::{Plan, Said, TestMarket, florin};
 
@@ -102,40 +102,45 @@ fn bad_task_files_are_refused_with_line_key_and_value() {
     }
 }
 
-#[test]
-fn a_coordinator_refuses_what_it_cannot_trust_and_loses_nothing() {
+/// A market whose one task is over.
+fn market_with_a_past() -> (TestMarket, TaskId) {
     let mut plan = Plan::honest(1);
     plan.participants.truncate(1);
     plan.target = 1;
     plan.provider = false;
-    let mut market = TestMarket::open(plan);
+    let market = TestMarket::open(plan);
     let task = market.run();
-    let balances = market.balances(task);
-    let address = market.url.strip_prefix("http://").unwrap().to_owned();
-    let (data, wallet) = (market.file("coordinator"), market.file("coordinator.json"));
-    let passphrase = market.file("passphrase");
-    let coordinate = |data: &str, listen: &str| {
-        florin(&[
-            "coordinate",
-            "--engine",
-            "reference",
-            "--data",
-            data,
-            "--listen",
-            listen,
-            "--wallet",
-            &wallet,
-            "--passphrase-file",
-            &passphrase,
-        ])
-    };
-    coordinate(&market.file("elsewhere"), &address).refused(2, "PORT_IN_USE");
-    assert!(!market.folder().join("elsewhere").exists(), "nothing is made for who cannot listen");
-    coordinate(&data, "127.0.0.1:0").refused(2, "LEDGER_LOCKED");
-    florin(&["ledger", "verify", "--data", &data]).refused(2, "LEDGER_LOCKED");
-    coordinate(&market.file("elsewhere"), "127.0.0.1:0").refused(2, "NO_GENESIS");
+    (market, task)
+}
 
+/// Tries to start a coordinator with the market's wallet.
+fn coordinate(market: &TestMarket, data: &str, listen: &str) -> Said {
+    let (wallet, passphrase) = (market.file("coordinator.json"), market.file("passphrase"));
+    let at = ["coordinate", "--engine", "reference", "--data", data, "--listen", listen];
+    let signing = ["--wallet", &wallet, "--passphrase-file", &passphrase];
+    florin(&[&at[..], &signing[..]].concat())
+}
+
+#[test]
+fn a_second_coordinator_does_not_start() {
+    let (market, task) = market_with_a_past();
+    let (data, elsewhere) = (market.file("coordinator"), market.file("elsewhere"));
+    let address = market.url.strip_prefix("http://").unwrap();
+    coordinate(&market, &elsewhere, address).refused(2, "PORT_IN_USE");
+    assert!(!Path::new(&elsewhere).exists(), "nothing is made for who cannot listen");
+    coordinate(&market, &data, "127.0.0.1:0").refused(2, "LEDGER_LOCKED");
+    florin(&["ledger", "verify", "--data", &data]).refused(2, "LEDGER_LOCKED");
+    coordinate(&market, &elsewhere, "127.0.0.1:0").refused(2, "NO_GENESIS");
+    assert_eq!(market.view(task).phase, Phase::Done);
+    no_room(&market, &task.to_string());
+}
+
+#[test]
+fn a_coordinator_refuses_damaged_files_and_loses_nothing() {
+    let (mut market, task) = market_with_a_past();
+    let (balances, data) = (market.balances(task), market.file("coordinator"));
     market.coordinator.kill();
+
     // A torn tail: the last record was cut off while it was written, so nobody was told of it.
     let journal = market.folder().join("coordinator/journal");
     let whole = std::fs::read(&journal).unwrap();
@@ -144,38 +149,37 @@ fn a_coordinator_refuses_what_it_cannot_trust_and_loses_nothing() {
     market.wait_for(task, 2, Phase::Done);
     assert_eq!(market.balances(task), balances);
     market.coordinator.kill();
-    let whole = std::fs::read(&journal).unwrap();
 
     // A flipped byte in the middle: nobody can say what it was.
+    let whole = std::fs::read(&journal).unwrap();
     let mut flipped = whole.clone();
     flipped[whole.len() / 2] ^= 1;
     std::fs::write(&journal, &flipped).unwrap();
-    let said = coordinate(&data, "127.0.0.1:0");
-    assert!(said.code == 3 && said.err.contains("journal"), "{said:?}");
+    coordinate(&market, &data, "127.0.0.1:0").refused(3, "JOURNAL_CORRUPT");
+    assert_eq!(std::fs::read(&journal).unwrap(), flipped, "what is damaged is not touched");
     std::fs::write(&journal, &whole).unwrap();
 
-    let ledger = market.folder().join("coordinator/ledger.redb");
-    let good = std::fs::read(&ledger).unwrap();
+    flip_bytes(&market.folder().join("coordinator/ledger.redb"), &data);
+    market.start_coordinator_again();
+    assert_eq!(market.balances(task), balances);
+}
+
+/// Flips bytes all over the ledger's file, one at a time; then puts it right again.
+fn flip_bytes(ledger: &Path, data: &str) {
+    let good = std::fs::read(ledger).unwrap();
     let mut refused = 0;
     for at in (0..good.len()).step_by(good.len() / 24) {
         let mut flipped = good.clone();
         flipped[at] ^= 0x40;
-        std::fs::write(&ledger, &flipped).unwrap();
-        let said = florin(&["ledger", "verify", "--data", &data]);
-        match said.code {
-            0 => {} // a byte that no page uses
-            1 => {
-                says(&said, &["error[LEDGER_CORRUPT]"]);
-                refused += 1;
-            }
-            _ => panic!("{said:?}"),
+        std::fs::write(ledger, &flipped).unwrap();
+        let said = florin(&["ledger", "verify", "--data", data]);
+        if said.code != 0 {
+            said.refused(1, "LEDGER_CORRUPT"); // the others are bytes that no page uses
+            refused += 1;
         }
     }
     assert!(refused > 0, "no flipped byte was noticed");
-    std::fs::write(&ledger, &good).unwrap();
-    market.start_coordinator_again();
-    assert_eq!(market.balances(task), balances);
-    no_room(&market, &task.to_string());
+    std::fs::write(ledger, &good).unwrap();
 }
 
 /// A full disk, where the system has one to offer.

@@ -7,6 +7,7 @@ mod a_restart_continues_the_round;
 mod anyone_can_recompute_a_payout;
 mod bad_files_are_refused;
 mod honest_work_is_paid;
+mod publishing_again_locks_nothing_twice;
 mod support;
 mod the_books_balance;
 mod the_demonstration_holds_what_it_promises;

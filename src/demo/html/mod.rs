@@ -262,7 +262,7 @@ fn money(html: &mut String, outcome: &Outcome) -> anyhow::Result<()> {
 }
 
 fn cheats(html: &mut String, outcome: &Outcome) {
-    html.push_str("<section><h2>Why three of them earned nothing</h2>");
+    let _ = write!(html, "<section><h2>{}</h2>", outcome.title_of_cheats());
     for earner in outcome.earners.iter().filter(|e| e.behaviour != Behaviour::Honest) {
         let _ = write!(
             html,

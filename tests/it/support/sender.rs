@@ -24,9 +24,8 @@ pub(crate) struct Sender {
 impl Sender {
     /// Registers, bonds and enrols, as an honest participant would.
     pub(crate) fn join(market: &TestMarket, task: TaskId, name: &str, bond: &str) -> Self {
-        let wallet = market.wallet(name);
+        let Self { wallet, node, market: market_id, host, .. } = Self::again(market, task, name);
         let (client, ledger) = (market.client(), market.ledger());
-        let (node, market_id) = (wallet.node_signer(), client.coordinator().market);
         let expires = client.now().after_ms(60_000);
         let registration =
             Registration::sign(market_id, &wallet, &node, Role::Participant, expires).unwrap();
@@ -34,6 +33,13 @@ impl Sender {
         ledger.bond(&wallet, task, bond.parse::<Amount>().unwrap()).unwrap();
         let enrol = Enrol { market: market_id, task, sender: wallet.address(), expires };
         client.enrol(&node.sign(enrol)).unwrap();
+        Self { wallet, node, market: market_id, task, host }
+    }
+
+    /// Somebody who has joined before.
+    pub(crate) fn again(market: &TestMarket, task: TaskId, name: &str) -> Self {
+        let wallet = market.wallet(name);
+        let (node, market_id) = (wallet.node_signer(), market.client().coordinator().market);
         let host = market.url.strip_prefix("http://").unwrap().to_owned();
         Self { wallet, node, market: market_id, task, host }
     }

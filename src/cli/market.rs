@@ -1,0 +1,135 @@
+//! The arguments of those who keep a market running: coordinator, participant, provider.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use florin_learning::DataSource;
+use florin_protocol::{Address, Amount};
+
+use super::{EngineArg, JsonArg, MarketArg, WalletArg, allocation, rows};
+
+/// `florin coordinate`
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  florin coordinate --data market/ --wallet coordinator.json \
+    --allocate 0x5aAe…=1000000\n  florin coordinate --data market/ --wallet coordinator.json\n\n\
+    The first start makes the local chain's genesis, from --genesis or --allocate; tokens are made \
+    then and never again.")]
+pub(crate) struct Coordinate {
+    /// The folder that holds ledger, journal, blobs and node key
+    #[arg(long, value_name = "DIR", env = "FLORIN_COORDINATOR_DATA")]
+    pub(crate) data: PathBuf,
+    /// Address and port to listen on; port 0 takes a free one
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:7700",
+        env = "FLORIN_COORDINATOR_LISTEN"
+    )]
+    pub(crate) listen: SocketAddr,
+    /// Write the address that it listens on to this file, once it does
+    #[arg(long, value_name = "FILE")]
+    pub(crate) address_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) wallet: WalletArg,
+    /// Limits on connections and uploads, as TOML; every key is optional
+    #[arg(long, value_name = "FILE")]
+    pub(crate) settings: Option<PathBuf>,
+    /// What the chain begins with: a TOML file with `chain = N` and a table `[allocate]` of ADDRESS = "AMOUNT"
+    #[arg(long, value_name = "FILE", conflicts_with = "allocate")]
+    pub(crate) genesis: Option<PathBuf>,
+    /// An account and the tokens it begins with; may be repeated
+    #[arg(long, value_name = "ADDRESS=AMOUNT", value_parser = allocation)]
+    pub(crate) allocate: Vec<(Address, Amount)>,
+    #[command(flatten)]
+    pub(crate) engine: EngineArg,
+}
+
+/// `florin participate`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  florin participate --market http://127.0.0.1:7700 --task 3fa9c1 \
+    --wallet me.json --data csv:scans.csv#digit\n\nMay be stopped and started again at any moment: \
+    it continues its round."
+)]
+pub(crate) struct Participate {
+    /// The task: its id, or the first digits of it (6 or more)
+    #[arg(long, value_name = "ID")]
+    pub(crate) task: String,
+    #[command(flatten)]
+    pub(crate) market: MarketArg,
+    #[command(flatten)]
+    pub(crate) wallet: WalletArg,
+    /// Your rows: digits, csv:FILE#LABEL, idx:IMAGES,LABELS, cifar10:FILE,…, florin:FILE
+    #[arg(long, value_name = "SOURCE", required_unless_present = "shard")]
+    pub(crate) data: Option<DataSource>,
+    /// Use only rows A to B of it, B not included
+    #[arg(long, value_name = "A..B", value_parser = rows, requires = "data")]
+    pub(crate) rows: Option<Range<usize>>,
+    /// Your rows as a file that `florin data split` wrote; short for --data florin:FILE
+    #[arg(long, value_name = "FILE", conflicts_with = "data")]
+    pub(crate) shard: Option<PathBuf>,
+    /// Where it keeps what it must not forget [default: a folder beside the wallet]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state: Option<PathBuf>,
+    /// Most to put at risk [default: what all your rows take]; rows beyond the bond do not count
+    #[arg(long, value_name = "AMOUNT")]
+    pub(crate) bond: Option<Amount>,
+    /// Seed of the local training [default: follows from the account]
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// Behave badly, for the demonstration
+    #[arg(long, value_enum, hide = true)]
+    pub(crate) experiment: Option<Experiment>,
+    #[command(flatten)]
+    pub(crate) engine: EngineArg,
+}
+
+/// Ways to behave that the market must not pay for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Experiment {
+    /// Send random numbers
+    Noise,
+    /// Train on flipped labels
+    Flip,
+    /// Send the unchanged model
+    Idle,
+}
+
+/// `florin provide`
+#[derive(Debug, Args)]
+pub(crate) struct Provide {
+    /// The task to serve, to its end: its id, or the first digits of it (6 or more) [default: every task that pays]
+    #[arg(long, value_name = "ID")]
+    pub(crate) task: Option<String>,
+    #[command(flatten)]
+    pub(crate) market: MarketArg,
+    #[command(flatten)]
+    pub(crate) wallet: WalletArg,
+    /// Most to put at risk [default: what the tasks ask for]
+    #[arg(long, value_name = "AMOUNT")]
+    pub(crate) stake: Option<Amount>,
+    /// Where it keeps what it must not forget [default: a folder beside the wallet]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) engine: EngineArg,
+}
+
+/// `florin ledger …`
+#[derive(Debug, Subcommand)]
+pub(crate) enum LedgerCommand {
+    /// Replay a ledger from its genesis and compare the result with what it says
+    Verify(LedgerVerify),
+}
+
+/// `florin ledger verify`
+#[derive(Debug, Args)]
+pub(crate) struct LedgerVerify {
+    /// The coordinator's data folder, or a ledger file
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: PathBuf,
+    #[command(flatten)]
+    pub(crate) json: JsonArg,
+}

@@ -1,0 +1,79 @@
+//! The arguments of the demonstration, the doctor and the benchmarks.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::{EngineArg, JsonArg};
+
+/// `florin demo`
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  florin demo\n  florin demo --seed 7 --rounds 5\n  \
+    florin demo --json result.json --out report.html --keep market/")]
+pub(crate) struct Demo {
+    /// Repeats money and scores exactly on one machine
+    #[arg(long, default_value_t = crate::demo::plan::SEED)]
+    pub(crate) seed: u64,
+    /// Rounds of the task
+    #[arg(long, default_value_t = crate::demo::plan::ROUNDS,
+          value_parser = clap::value_parser!(u32).range(1..=200))]
+    pub(crate) rounds: u32,
+    /// Which ledger keeps the money
+    #[arg(long, value_enum, default_value_t = LedgerKind::Local)]
+    pub(crate) ledger: LedgerKind,
+    /// Write the outcome as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Write the report here
+    #[arg(long, value_name = "FILE", default_value = "florin-demo.html")]
+    pub(crate) out: PathBuf,
+    /// Keep wallets, shards, logs and the ledger in this new folder
+    #[arg(long, value_name = "DIR")]
+    pub(crate) keep: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) engine: EngineArg,
+}
+
+/// The ledgers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LedgerKind {
+    /// The embedded chain
+    Local,
+    /// An Ethereum chain
+    Ethereum,
+}
+
+/// `florin doctor`
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// Also look at this coordinator's data folder
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) json: JsonArg,
+}
+
+/// `florin bench`
+#[derive(Debug, Args)]
+pub(crate) struct Bench {
+    /// What to measure
+    #[arg(value_enum)]
+    pub(crate) name: BenchName,
+    /// Write the rows as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Folder of Python packages (torch, numpy) for the neighbours' rows
+    #[arg(long, value_name = "DIR")]
+    pub(crate) python: Option<PathBuf>,
+}
+
+/// The benchmarks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BenchName {
+    /// Aggregating updates of millions of floats
+    Aggregate,
+    /// One participant's training steps
+    Train,
+    /// Durable transfers
+    Ledger,
+}
