@@ -80,8 +80,8 @@ enum Problem {
 }
 
 impl Problem {
-    fn key(key: &str, value: impl ToString, right: impl Into<String>) -> Self {
-        Self::Key { key: key.to_owned(), value: value.to_string(), right: right.into() }
+    fn key(key: &str, value: impl Into<String>, right: impl Into<String>) -> Self {
+        Self::Key { key: key.to_owned(), value: value.into(), right: right.into() }
     }
 
     fn at(self, path: &Path, text: &str) -> Failure {
@@ -132,8 +132,9 @@ fn from_text(text: &str, folder: &Path, parties: &Parties) -> Result<Ready, Prob
     spec.holdout = Holdout { digest: blob_digest(&holdout), rows };
     // Everything but the base model's digest is settled: check before a model of impossible size is built.
     spec.check()?;
-    let base_model = florin_work::initial_model(&spec.model, file.model.seed)
-        .map_err(|error| Problem::key("model", file.model.seed, error.to_string()))?;
+    let base_model = florin_work::initial_model(&spec.model, file.model.seed).map_err(|error| {
+        Problem::key("model.seed", file.model.seed.to_string(), error.to_string())
+    })?;
     spec.base_model = blob_digest(&base_model);
     Ok(Ready { spec, base_model, holdout })
 }
@@ -284,7 +285,7 @@ fn read_holdout(
     spec: &TaskSpec,
 ) -> Result<(Vec<u8>, u32), Problem> {
     let written = format!("{:?}", file.holdout.source);
-    let wrong = |right: String| Problem::key("holdout.source", &written, right);
+    let wrong = |right: String| Problem::key("holdout.source", written.as_str(), right);
     let source: DataSource =
         file.holdout.source.parse().map_err(|e: SourceError| wrong(e.to_string()))?;
     let data = load(&relative_to(folder, source)).map_err(|e| wrong(e.to_string()))?;
@@ -297,7 +298,7 @@ fn read_holdout(
         }
     };
     if let Some(right) = misfit(&data, spec) {
-        return Err(Problem::key("holdout.source", &written, right));
+        return Err(Problem::key("holdout.source", written.as_str(), right));
     }
     let rows = u32::try_from(data.rows()).map_err(|_| wrong("too many rows".to_owned()))?;
     Ok((canonical_bytes(&data), rows))

@@ -157,10 +157,10 @@ fn lies_in_the_header(world: &World) {
     }
     let header = sender.header(&world.offer, &world.good);
     let elsewhere = Scope { task: TaskId([5; 32]), ..header.scope };
-    let replayed = UpdateHeader { scope: elsewhere, ..header.clone() };
-    assert_eq!(sender.upload(&sender.node.sign(replayed), &world.good), "WRONG_TASK");
-    let forged = world.senders[0].node.sign(header);
+    let forged = world.senders[0].node.sign(header.clone());
     assert_eq!(sender.upload(&forged, &world.good), "BAD_SIGNATURE");
+    let replayed = UpdateHeader { scope: elsewhere, ..header };
+    assert_eq!(sender.upload(&sender.node.sign(replayed), &world.good), "WRONG_TASK");
 }
 
 /// Bodies that end too soon, or never.

@@ -28,7 +28,7 @@ fn bad_data_is_refused_with_file_and_place() {
         bytes
     };
     let image_size = [2u32.to_be_bytes(), 2u32.to_be_bytes()].concat();
-    let images = [image_size.clone(), vec![0; 8]].concat();
+    let images = [image_size, vec![0; 8]].concat();
     let good_images = file(path, "images", idx(0x803, 2, &images));
     let good_labels = file(path, "labels", idx(0x801, 2, &[0, 1]));
     let cases = [

@@ -99,11 +99,6 @@ impl Process {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Its process id.
-    pub(crate) fn id(&self) -> u32 {
-        self.child.id()
-    }
-
     /// Waits for its end.
     #[track_caller]
     pub(crate) fn wait(&mut self) -> ExitStatus {
