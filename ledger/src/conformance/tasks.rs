@@ -93,10 +93,7 @@ pub(super) fn bad_settlements(stage: &Stage) -> Result<(), String> {
             "another task's payout id",
             Settlement { payout: Report::payout_id(NO_TASK, next.round), ..next.clone() },
         ),
-        (
-            "the paid round under another name",
-            Settlement { payout: PayoutId([0x77; 32]), ..first.clone() },
-        ),
+        ("the paid round under another name", Settlement { payout: PayoutId([0x77; 32]), ..first }),
         ("it continues nothing", Settlement { previous_root: Digest::default(), ..next.clone() }),
         ("it continues itself", after(next.clone(), &next)),
         ("data shrinks", stage.settlement(3, 29, 10)?),

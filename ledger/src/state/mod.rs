@@ -8,6 +8,8 @@ mod tables;
 mod tasks;
 
 #[cfg(test)]
+mod history_tests;
+#[cfg(test)]
 mod tests;
 
 use florin_protocol::{Address, Amount, PayoutId, TaskId, Tick};

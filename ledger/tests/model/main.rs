@@ -141,7 +141,11 @@ impl Both {
         t: usize,
     ) -> (String, Verdict, Verdict) {
         let (who, amount) = (dice.roll(PEOPLE as u64), dice.amount());
-        let from = if kind == 2 && from < 4 { BUYER } else { from };
+        let from = match kind {
+            2 if from < 4 => BUYER,
+            6 => self.some_debtor(dice, t),
+            _ => from,
+        };
         let terms = self.terms(t);
         let (chain, by, task) = (self.chain.as_ref().unwrap(), &self.people[from], task_id(t));
         let done = |_| 0;
@@ -264,6 +268,13 @@ impl Both {
         (last + 1 - [0, 0, 0, 1, 2][dice.roll(5)]).max(0)
     }
 
+    /// Often somebody who has asked a bond back: there is more to go wrong.
+    fn some_debtor(&self, dice: &mut Dice, t: usize) -> usize {
+        let leaving = self.model.tasks[t].releases.iter().position(Option::is_some);
+        let anybody = dice.roll(PEOPLE as u64);
+        leaving.filter(|_| dice.roll(2) == 0).unwrap_or(anybody)
+    }
+
     fn post(&mut self, dice: &mut Dice, from: usize, t: usize) -> (String, Verdict, Verdict) {
         let from = if from < 5 { COORDINATOR } else { from };
         let task = &self.model.tasks[t];
@@ -285,7 +296,7 @@ impl Both {
             totals[dice.roll(PEOPLE as u64)] = 0;
         }
         let round = self.some_round(dice, t);
-        let debit = (dice.roll(PEOPLE as u64), dice.roll(14) as i64);
+        let debit = (self.some_debtor(dice, t), dice.roll(14) as i64);
         let mut new = Pending { round, previous, totals, infrastructure, debit, window: 0 };
         if let Some(same) = task.pending.iter().find(|p| p.round == round && dice.roll(2) == 0) {
             new = Pending { window: 0, ..same.clone() };
