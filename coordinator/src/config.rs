@@ -9,6 +9,13 @@ use serde::Deserialize;
 /// Longest wait of a long poll, in milliseconds.
 pub const WAIT_MS_MAX: u64 = 30_000;
 
+/// Bytes in a MiB.
+pub(crate) const MIB: u64 = 1_024 * 1_024;
+
+/// What the updates of one round may take together unless the settings say otherwise, in bytes (8 GiB): they are read
+/// together when the round is valued.
+pub const ROUND_BYTES_MAX: u64 = 8 * 1_024 * MIB;
+
 /// A coordinator's settings. [`KEYS`] documents each.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -35,12 +42,15 @@ pub struct Config {
     /// Milliseconds a client may take none of an answer.
     #[serde(default = "defaults::stall_ms")]
     pub stall_ms: u64,
-    /// Bytes of uploads at once, in MiB.
+    /// Bytes of updates that are checked at once, in MiB; models and holdouts have as much besides.
     #[serde(default = "defaults::in_flight_mib")]
     pub in_flight_mib: u64,
     /// Largest uploaded holdout, in MiB.
     #[serde(default = "defaults::holdout_mib_max")]
     pub holdout_mib_max: u64,
+    /// Most that the updates of one round may take together, in MiB.
+    #[serde(default = "defaults::round_mib_max")]
+    pub round_mib_max: u64,
 }
 
 mod defaults {
@@ -67,6 +77,9 @@ mod defaults {
     }
     pub(super) const fn holdout_mib_max() -> u64 {
         1_024
+    }
+    pub(super) const fn round_mib_max() -> u64 {
+        super::ROUND_BYTES_MAX / super::MIB
     }
 }
 
@@ -131,7 +144,8 @@ pub const KEYS: &[Key] = &[
     },
     Key {
         name: "bytes_per_second_min",
-        meaning: "slowest upload: a body of n bytes has n / this many seconds more",
+        meaning: "slowest upload: a body of n bytes has n / this many seconds more, and whoever sends \
+                  less than this over body_ms is cut off",
         bounds: "1024 to 1000000000, default 65536",
         example: "65536",
         variable: "FLORIN_COORDINATOR_BYTES_PER_SECOND_MIN",
@@ -145,7 +159,8 @@ pub const KEYS: &[Key] = &[
     },
     Key {
         name: "in_flight_mib",
-        meaning: "MiB of uploads that are received or checked at once; others wait",
+        meaning: "MiB of updates that are checked at once, and of models and holdouts besides; \
+                  others wait",
         bounds: "1 to 1048576, default 256",
         example: "256",
         variable: "FLORIN_COORDINATOR_IN_FLIGHT_MIB",
@@ -156,6 +171,14 @@ pub const KEYS: &[Key] = &[
         bounds: "1 to 4096, default 1024",
         example: "1024",
         variable: "FLORIN_COORDINATOR_HOLDOUT_MIB_MAX",
+    },
+    Key {
+        name: "round_mib_max",
+        meaning: "most MiB that the updates of one round may take together: a task whose model times \
+                  its participants takes more is refused",
+        bounds: "1 to 1048576, default 8192",
+        example: "8192",
+        variable: "FLORIN_COORDINATOR_ROUND_MIB_MAX",
     },
 ];
 
@@ -192,6 +215,7 @@ impl Config {
             stall_ms: defaults::stall_ms(),
             in_flight_mib: defaults::in_flight_mib(),
             holdout_mib_max: defaults::holdout_mib_max(),
+            round_mib_max: defaults::round_mib_max(),
         }
     }
 
@@ -232,6 +256,7 @@ impl Config {
             ("stall_ms", self.stall_ms, 100, 600_000),
             ("in_flight_mib", self.in_flight_mib, 1, 1_048_576),
             ("holdout_mib_max", self.holdout_mib_max, 1, 4_096),
+            ("round_mib_max", self.round_mib_max, 1, 1_048_576),
         ];
         for (key, value, least, most) in all {
             if !(least..=most).contains(&value) {

@@ -1,7 +1,5 @@
 //! The work's result becomes the round's report. Pay is decided by [`close_round`] and nothing else.
 
-use std::collections::BTreeSet;
-
 use florin_protocol::pay::Work;
 use florin_protocol::{
     AbandonReason, Address, Amount, Canonical, Closing, Code, Digest, PayError, Rejection, Report,
@@ -24,6 +22,9 @@ impl Engine {
         let Some(running) = valuing(task, round) else {
             return reject(Code::WorkGone, format!("round {round} is not being valued"));
         };
+        if running.held.is_some() {
+            return Ok(Verdict::Repeat);
+        }
         let scored = result.valuation.scores.iter().map(|score| score.account);
         if !scored.eq(running.updates.keys().copied()) {
             let message = "the scores are not those of the round's updates, in their order";
@@ -90,6 +91,7 @@ impl TaskState {
         })
     }
 
+    /// There is a result. Who has the order and did not answer yet may still be paid for agreeing with it.
     pub(super) fn valued(
         &mut self,
         result: &WorkResult,
@@ -97,14 +99,29 @@ impl TaskState {
         wrong: &[Digest],
         now: Tick,
     ) {
-        let Some(running) = self.take_running() else {
+        if let Some(running) = self.running_mut() {
+            running.wrong.extend(wrong);
+            running.held = Some(Box::new(result.clone()));
+            self.finish_or_wait(paid, now);
+        }
+    }
+
+    /// Ends the round with the result that is held, unless an agreeing record is still waited for.
+    pub(super) fn finish_or_wait(&mut self, paid: Option<Digest>, now: Tick) {
+        if paid.is_none() && self.running().is_some_and(|running| running.awaits_records(now)) {
+            return;
+        }
+        let Some(mut running) = self.take_running() else {
             return;
         };
-        let work = running.work(paid, result);
-        match self.report(&running, Ok(result), &work) {
-            Ok(report) => self.finish(&running, report, wrong, now),
+        let report = running.held.take().map(|result| {
+            let work = running.work(paid, &result);
+            self.report(&running, Ok(&result), &work)
+        });
+        match report {
+            Some(Ok(report)) => self.finish(&running, report, now),
             // The check made the same report and found it sound.
-            Err(_) => self.abandon(&running, AbandonReason::ValuationFailed, now),
+            _ => self.abandon(&running, AbandonReason::ValuationFailed, now),
         }
     }
 
@@ -122,14 +139,18 @@ impl TaskState {
 
     fn abandon(&mut self, running: &Running, reason: AbandonReason, now: Tick) {
         match self.report(running, Err(reason), &[]) {
-            Ok(report) => self.finish(running, report, &[], now),
+            Ok(report) => self.finish(running, report, now),
             // Without scores there is no arithmetic that could fail; if it does, nothing more is paid.
             Err(_) => self.end(),
         }
     }
 
     /// The round has its report. Its updates and its model become public.
-    fn finish(&mut self, running: &Running, report: Report, wrong: &[Digest], now: Tick) {
+    fn finish(&mut self, running: &Running, report: Report, now: Tick) {
+        if running.order.is_some() {
+            // Forgotten until they ask again: nobody waits for a provider twice.
+            self.providers.retain(|provider| running.answered(*provider));
+        }
         for line in report.lines.iter().filter(|line| !line.debit.is_zero()) {
             if let Some(bond) = self.enrolled.get_mut(&line.account) {
                 *bond = bond.minus(line.debit).unwrap_or(Amount::ZERO);
@@ -145,7 +166,7 @@ impl TaskState {
             report,
             updates: running.updates.values().cloned().collect(),
             records: running.records.clone(),
-            wrong: wrong.iter().copied().collect::<BTreeSet<_>>(),
+            wrong: running.wrong.clone(),
         });
         if settled {
             self.unsettled.insert(round, false);

@@ -214,6 +214,18 @@ impl TaskState {
         }
     }
 
+    /// The time for commits is over. Who gave none is not asked again before it enrols again: somebody who never
+    /// answers would hold up every round.
+    pub(super) fn commits_due(&mut self, now: Tick) {
+        if let Some(running) = self.running() {
+            let cohort = running.offer.cohort.iter();
+            let silent = cohort.filter(|who| !running.commits.contains_key(who));
+            let silent: Vec<_> = silent.map(|who| (*who, None)).collect();
+            self.sitting_out.extend(silent);
+        }
+        self.close_commits(now);
+    }
+
     /// No more commits: on to the reveals, unless there cannot be enough of them.
     pub(super) fn close_commits(&mut self, now: Tick) {
         let Some(running) = self.take_running() else {
@@ -231,6 +243,9 @@ impl TaskState {
         let Some(running) = self.take_running() else {
             return;
         };
+        let senders = running.commits.keys();
+        let silent = senders.filter(|who| !running.updates.contains_key(who));
+        self.sitting_out.extend(silent.map(|who| (*who, None)));
         if running.updates.len() < self.cohort_min() {
             self.abandon_too_few(&running, now);
         } else {

@@ -4,43 +4,82 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use florin_protocol::limits::{BLOB_BYTES_MAX, ENROLLED_MAX};
 use florin_protocol::{
-    Address, Amount, Code, Digest, Enrol, Registration, Rejection, Role, TaskId, TaskSpec, Tick,
+    Address, Amount, Code, Digest, Enrol, Registration, Rejection, Role, Round, TaskId, TaskSpec,
+    Tick,
 };
 
 use super::event::Verdict;
-use super::state::{Stage, TaskState};
-use super::{Engine, REGISTRATIONS_MAX, TASKS_MAX, reject};
+use super::state::{Registered, Stage, TaskState};
+use super::{Engine, REGISTRATION_MS_MAX, REGISTRATIONS_MAX, SIT_OUT_ROUNDS, TASKS_MAX, reject};
 
 impl Engine {
-    /// A wallet may replace its node key by a registration that expires later than the one it replaces; so an old one
-    /// that is played again changes nothing.
+    /// A wallet has one node key per role for ever, so that what it signed can always be verified; the same key may be
+    /// registered again, with a later expiry, when less than half of the time is left.
     pub(super) fn check_registered(
         &self,
         said: &Registration,
         now: Tick,
     ) -> Result<Verdict, Rejection> {
         self.check_market(said.market)?;
-        let key = (said.wallet, said.role);
-        match self.state.registrations.get(&key) {
-            Some(known) if known == said => Ok(Verdict::Repeat),
-            _ if now > said.expires => expired("the registration", said.expires, now),
-            Some(known) if said.expires <= known.expires => reject(
-                Code::Conflicting,
-                format!(
-                    "{} is registered as {} until {}: a new registration must expire later",
-                    said.wallet, said.role, known.expires
-                ),
-            ),
-            None if self.state.registrations.len() >= REGISTRATIONS_MAX => reject(
+        let (wallet, role) = (said.wallet, said.role);
+        let known = self.state.registrations.get(&(wallet, role));
+        if known.is_some_and(|known| known.said == *said) {
+            return Ok(Verdict::Repeat);
+        }
+        if now > said.expires {
+            return expired("the registration", said.expires, now);
+        }
+        let latest = now.after_ms(REGISTRATION_MS_MAX);
+        if said.expires > latest {
+            let message =
+                format!("expires = {}: at most two years from now, {latest}", said.expires);
+            return reject(Code::LimitReached, message);
+        }
+        match known {
+            Some(known) if known.said.node_key != said.node_key => {
+                let message = format!(
+                    "{wallet} is registered as a {role} with another node key, which what it signed \
+                     is verified by: a new key needs a new wallet"
+                );
+                reject(Code::Conflicting, message)
+            }
+            Some(known) if said.expires > known.said.expires && known.is_half_over(now) => {
+                Ok(Verdict::New)
+            }
+            Some(_) => Ok(Verdict::Repeat),
+            None if self.state.registrations.len() < REGISTRATIONS_MAX => Ok(Verdict::New),
+            None if !self.evictable(now).is_empty() => Ok(Verdict::New),
+            None => reject(
                 Code::LimitReached,
                 format!("this market remembers at most {REGISTRATIONS_MAX} registrations"),
             ),
-            _ => Ok(Verdict::New),
         }
     }
 
-    pub(super) fn register(&mut self, said: &Registration) {
-        self.state.registrations.insert((said.wallet, said.role), said.clone());
+    pub(super) fn register(&mut self, said: &Registration, now: Tick) {
+        let key = (said.wallet, said.role);
+        let registrations = &self.state.registrations;
+        if registrations.len() >= REGISTRATIONS_MAX && !registrations.contains_key(&key) {
+            for gone in self.evictable(now) {
+                self.state.registrations.remove(&gone);
+            }
+        }
+        let registered = Registered { said: said.clone(), since: now };
+        self.state.registrations.insert(key, registered);
+    }
+
+    /// Registrations that are over and that nothing remembered here was signed under.
+    fn evictable(&self, now: Tick) -> Vec<(Address, Role)> {
+        let all = self.state.registrations.iter();
+        let over = all.filter(|(_, known)| known.said.expires < now).map(|(key, _)| *key);
+        let mut over: Vec<(Address, Role)> = over.collect();
+        if over.is_empty() {
+            return over;
+        }
+        let named: BTreeSet<Address> =
+            self.state.tasks.values().flat_map(TaskState::named).collect();
+        over.retain(|(wallet, _)| !named.contains(wallet));
+        over
     }
 
     pub(super) fn check_registration_of(
@@ -48,7 +87,8 @@ impl Engine {
         wallet: Address,
         role: Role,
     ) -> Result<&Registration, Rejection> {
-        self.state.registrations.get(&(wallet, role)).ok_or_else(|| {
+        let known = self.state.registrations.get(&(wallet, role)).map(|known| &known.said);
+        known.ok_or_else(|| {
             let message = format!("{wallet} is not registered as a {role}: register it first");
             Rejection::new(Code::NotRegistered, message)
         })
@@ -87,8 +127,9 @@ impl Engine {
             );
             return reject(Code::BadTask, message);
         }
-        if self.state.tasks.len() >= TASKS_MAX {
-            let message = format!("this coordinator remembers at most {TASKS_MAX} tasks");
+        let open = self.state.tasks.values().filter(|task| !matches!(task.stage, Stage::Done));
+        if open.count() >= TASKS_MAX {
+            let message = format!("this coordinator runs at most {TASKS_MAX} tasks at once");
             return reject(Code::LimitReached, message);
         }
         self.check_holdout_is_its_own(spec)?;
@@ -130,6 +171,7 @@ impl Engine {
             sequence: 0,
             wanted: BTreeSet::from([spec.base_model, spec.holdout.digest]),
             enrolled: BTreeMap::new(),
+            sitting_out: BTreeMap::new(),
             providers: BTreeSet::new(),
             stage: Stage::AwaitingBlobs,
             past: Vec::new(),
@@ -172,7 +214,7 @@ impl Engine {
         }
         let bond = task.bond_at_risk(said.sender, bond)?;
         match task.enrolled.get(&said.sender) {
-            Some(known) if *known == bond => Ok(Verdict::Repeat),
+            Some(known) if *known == bond && !task.is_forgotten(said.sender) => Ok(Verdict::Repeat),
             None if task.enrolled.len() >= ENROLLED_MAX => reject(
                 Code::LimitReached,
                 format!("a task takes at most {ENROLLED_MAX} participants"),
@@ -183,6 +225,14 @@ impl Engine {
 }
 
 impl TaskState {
+    /// Everybody whose signature is kept here.
+    fn named(&self) -> impl Iterator<Item = Address> + '_ {
+        let past = self.past.iter().flat_map(|past| &past.records);
+        let records = past.chain(self.running().into_iter().flat_map(|running| &running.records));
+        let authors = records.map(|(_, record)| record.body.provider);
+        self.enrolled.keys().chain(&self.providers).copied().chain(authors)
+    }
+
     /// What `account` has at risk beyond debits that are not final yet, if that is enough.
     pub(super) fn bond_at_risk(&self, account: Address, bond: Amount) -> Result<Amount, Rejection> {
         let smallest = self.spec.budget.bond_min;
@@ -212,7 +262,17 @@ impl TaskState {
     pub(super) fn enrol(&mut self, sender: Address, bond: Amount, now: Tick) {
         let left = bond.minus(self.pending_debits(sender)).unwrap_or(Amount::ZERO);
         self.enrolled.insert(sender, left);
+        if self.is_forgotten(sender) {
+            let next = self.current_round().0.saturating_add(u32::from(self.running().is_some()));
+            let from = Round(next.saturating_add(SIT_OUT_ROUNDS));
+            self.sitting_out.insert(sender, Some(from));
+        }
         self.open_if_ready(now);
+    }
+
+    /// Whether `sender` did not deliver when it was asked, and has not enrolled again since.
+    pub(super) fn is_forgotten(&self, sender: Address) -> bool {
+        self.sitting_out.get(&sender) == Some(&None)
     }
 }
 

@@ -52,7 +52,7 @@ pub enum Event {
         /// Why.
         code: Code,
     },
-    /// A pledged provider asked for a task's work.
+    /// A pledged provider asked for a task's work, or was given the open order.
     ProviderReady {
         /// The task.
         task: TaskId,
@@ -60,7 +60,12 @@ pub enum Event {
         provider: Address,
     },
     /// A pledged provider claims to have done an order.
-    WorkRecorded(Signed<WorkRecord>),
+    WorkRecorded {
+        /// What it signed.
+        record: Signed<WorkRecord>,
+        /// Whether it agrees with the coordinator's own result, where there is one already.
+        agrees: Option<bool>,
+    },
     /// Time passed. Changes what is due, nothing else.
     Tick,
     /// The coordinator's own computation of a round's work, and what it says about the providers' records.

@@ -33,16 +33,20 @@ mod view;
 pub use event::{Applied, Effect, Event, Verdict};
 pub use state::State;
 use state::TaskState;
-pub use view::{Visibility, claim_proof};
+pub use view::{ProofTree, Visibility, claim_proof};
 
-/// Tasks one coordinator remembers.
+/// Tasks one coordinator runs at once; those that are done are remembered besides.
 pub const TASKS_MAX: usize = 10_000;
 /// Registrations one coordinator remembers.
 pub const REGISTRATIONS_MAX: usize = 100_000;
+/// Furthest expiry of a registration, in milliseconds from when it is made (two years).
+pub const REGISTRATION_MS_MAX: u64 = 2 * 365 * 24 * 3_600 * 1_000;
 /// Work records kept for one order: one a provider, the first so many.
 pub const RECORDS_PER_ORDER_MAX: usize = 64;
 /// Providers remembered as having asked for a task's work.
 pub const PROVIDERS_PER_TASK_MAX: usize = 1_024;
+/// Rounds that somebody sits out who was asked, did not deliver and enrolled again.
+pub const SIT_OUT_ROUNDS: u32 = 1;
 /// Refused uploads of one sender in one round that are remembered; more are refused all the same.
 pub const REFUSALS_MAX: u32 = 8;
 
@@ -97,7 +101,7 @@ impl Engine {
                 self.check_refused(*task, *round, *sender)
             }
             Event::ProviderReady { task, provider } => self.check_provider(*task, *provider),
-            Event::WorkRecorded(record) => self.check_record(&record.body),
+            Event::WorkRecorded { record, agrees } => self.check_record(&record.body, *agrees, now),
             Event::Tick => Ok(self.check_tick(now)),
             Event::Valued { task, round, result, paid, .. } => {
                 self.check_valued(*task, *round, result, *paid)
@@ -163,7 +167,7 @@ impl Engine {
             Event::Enrolled { enrol, .. } => vec![enrol.body.task],
             Event::Committed { commit, .. } => vec![commit.body.scope.task],
             Event::Revealed(header) => vec![header.body.scope.task],
-            Event::WorkRecorded(record) => {
+            Event::WorkRecorded { record, .. } => {
                 self.find_order(record.body.order).map(|(task, _)| task).into_iter().collect()
             }
             Event::BlobArrived { task, .. }
@@ -192,18 +196,18 @@ impl Engine {
     /// The one writer. Only called with an event that passed [`Engine::check`].
     fn change(&mut self, event: &Event, now: Tick) {
         match event {
-            Event::Registered(registration) => self.register(registration),
+            Event::Registered(registration) => self.register(registration, now),
             Event::Published { spec, model_bytes } => self.publish(spec, *model_bytes, now),
             Event::Tick => {
                 for task in self.state.tasks.values_mut() {
                     task.tick(now);
                 }
             }
-            Event::WorkRecorded(record) => {
+            Event::WorkRecorded { record, agrees } => {
                 let found = self.find_order(record.body.order);
                 let task = found.and_then(|(id, _)| self.state.tasks.get_mut(&id));
                 if let Some(task) = task {
-                    task.keep_record(record);
+                    task.keep_record(record, *agrees, now);
                 }
             }
             _ => self.change_task(event, now),
@@ -221,9 +225,7 @@ impl Engine {
             Event::Committed { commit, bond } => task.commit(commit, *bond, now),
             Event::Revealed(header) => task.reveal(header, now),
             Event::Refused { sender, code, .. } => task.refuse(*sender, *code),
-            Event::ProviderReady { provider, .. } => {
-                task.providers.insert(*provider);
-            }
+            Event::ProviderReady { provider, .. } => task.provider_ready(*provider),
             Event::Valued { result, paid, wrong, .. } => task.valued(result, *paid, wrong, now),
             Event::ValuationFailed { .. } => task.valuation_failed(now),
             Event::SettlementPosted { round, .. } => task.posted(*round, now),
@@ -236,7 +238,7 @@ impl Engine {
             Event::Registered(_)
             | Event::Published { .. }
             | Event::Tick
-            | Event::WorkRecorded(_) => {}
+            | Event::WorkRecorded { .. } => {}
         }
     }
 

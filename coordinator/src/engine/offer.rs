@@ -7,19 +7,43 @@ use super::state::{Running, Stage, TaskState};
 
 impl TaskState {
     /// Participants whose bond suffices, ascending.
-    fn eligible(&self) -> impl Iterator<Item = Address> + '_ {
+    fn bonded(&self) -> impl Iterator<Item = Address> + '_ {
         let smallest = self.spec.budget.bond_min;
         self.enrolled.iter().filter(move |(_, bond)| **bond >= smallest).map(|(who, _)| *who)
+    }
+
+    /// Who can be asked in the next round, ascending.
+    fn ready(&self) -> impl Iterator<Item = Address> + '_ {
+        let round = self.current_round();
+        self.bonded().filter(move |who| match self.sitting_out.get(who) {
+            None => true,
+            Some(from) => from.is_some_and(|from| from <= round),
+        })
+    }
+
+    /// Who sits the next round out, but is asked rather than have no round at all; ascending.
+    fn reserve(&self) -> impl Iterator<Item = Address> + '_ {
+        let round = self.current_round();
+        self.bonded().filter(move |who| {
+            self.sitting_out.get(who).is_some_and(|from| from.is_some_and(|from| from > round))
+        })
     }
 
     /// When waiting for participants ends one way or the other.
     pub(super) fn enrolling_deadline(&self, target_until: Tick) -> Tick {
         let over = last_start(&self.spec).after_ms(1);
-        if self.enough(self.spec.rounds.cohort_min) { over.min(target_until) } else { over }
+        if self.enough(target_until, target_until) { over.min(target_until) } else { over }
     }
 
-    fn enough(&self, needed: u32) -> bool {
-        usize::try_from(needed).is_ok_and(|needed| self.eligible().count() >= needed)
+    /// Until its moment a round takes its target of participants; from then on it makes do.
+    fn enough(&self, now: Tick, target_until: Tick) -> bool {
+        let rounds = &self.spec.rounds;
+        let (there, needed) = if now < target_until {
+            (self.ready().count(), rounds.cohort_target)
+        } else {
+            (self.ready().count().saturating_add(self.reserve().count()), rounds.cohort_min)
+        };
+        usize::try_from(needed).is_ok_and(|needed| there >= needed)
     }
 
     /// Opens the next round if the task waits for participants and has enough of them by now.
@@ -27,11 +51,9 @@ impl TaskState {
         let Stage::Enrolling { target_until } = self.stage else {
             return;
         };
-        let rounds = &self.spec.rounds;
-        let needed = if now < target_until { rounds.cohort_target } else { rounds.cohort_min };
         if self.ending || now > last_start(&self.spec) {
             self.end();
-        } else if self.enough(needed) {
+        } else if self.enough(now, target_until) {
             self.open_round(now);
         }
     }
@@ -61,24 +83,38 @@ impl TaskState {
         let last = self.past.last();
         let previous = last.map_or(Digest(self.id.0), |past| past.digest);
         let before = last.map(|past| &past.report);
-        let asked = usize::try_from(self.spec.rounds.asked()).unwrap_or(usize::MAX);
         let commit_by = now.after_ms(self.spec.rounds.train_ms);
         let Ok(pool) = self.spec.pool_of_round(round, before) else {
             // More paid than deposited: the pay rule makes it impossible; nothing more is paid if it happens.
             self.end();
             return;
         };
+        let cohort = self.cohort(previous, round);
+        self.sitting_out.retain(|who, _| cohort.binary_search(who).is_err());
         let offer = Offer {
             scope: Scope { market: self.spec.market, task: self.id, round },
             base_model: before.map_or(self.spec.base_model, |report| report.model),
             previous,
-            cohort: draw(previous, round, self.eligible(), asked),
+            cohort,
             opened: now,
             commit_by,
             reveal_by: commit_by.after_ms(self.spec.rounds.reveal_ms),
             pool,
         };
         self.stage = Stage::Committing(Box::new(Running::of(offer)));
+    }
+
+    /// Who is asked, ascending.
+    fn cohort(&self, previous: Digest, round: Round) -> Vec<Address> {
+        let size = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
+        let asked = size(self.spec.rounds.asked());
+        let mut cohort = draw(previous, round, self.ready(), asked);
+        if cohort.len() < size(self.spec.rounds.cohort_min) {
+            let more = asked.saturating_sub(cohort.len());
+            cohort.extend(draw(previous, round, self.reserve(), more));
+            cohort.sort_unstable();
+        }
+        cohort
     }
 
     /// Changes what is due at `now`.
@@ -89,9 +125,9 @@ impl TaskState {
         match self.stage {
             Stage::AwaitingBlobs => self.end(),
             Stage::Enrolling { .. } => self.open_if_ready(now),
-            Stage::Committing(_) => self.close_commits(now),
+            Stage::Committing(_) => self.commits_due(now),
             Stage::Revealing(_) => self.close_reveals(now),
-            Stage::Valuing(_) => self.value_ourselves(),
+            Stage::Valuing(_) => self.order_due(now),
             Stage::Settling | Stage::Closing | Stage::Done => {}
         }
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use borsh::{BorshDeserialize, BorshSerialize};
 use florin_protocol::{
     Address, Amount, Canonical, Code, Commit, Digest, Offer, Registration, Report, Role, Round,
-    Signed, TaskId, TaskSpec, Tick, UpdateHeader, UpdateId, WorkOrder, WorkRecord,
+    Signed, TaskId, TaskSpec, Tick, UpdateHeader, UpdateId, WorkOrder, WorkRecord, WorkResult,
 };
 
 use super::event::Effect;
@@ -16,13 +16,29 @@ pub struct State {
     /// The latest moment it was told about.
     pub now: Tick,
     /// Who is who: the registration with the latest expiry for each wallet and role.
-    pub registrations: BTreeMap<(Address, Role), Registration>,
+    pub registrations: BTreeMap<(Address, Role), Registered>,
     /// Every task ever published here.
     pub tasks: BTreeMap<TaskId, TaskState>,
 }
 
 impl Canonical for State {
     const DOMAIN: &'static str = "florin v1 coordinator state";
+}
+
+/// A registration and when it was taken.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct Registered {
+    /// What was signed.
+    pub said: Registration,
+    /// When it was taken.
+    pub since: Tick,
+}
+
+impl Registered {
+    /// Whether less than half of its time is left.
+    pub(super) const fn is_half_over(&self, now: Tick) -> bool {
+        self.said.expires.ms_since(now) < now.ms_since(self.since)
+    }
 }
 
 /// One task.
@@ -40,7 +56,10 @@ pub struct TaskState {
     pub wanted: BTreeSet<Digest>,
     /// Who wants to be asked, with the bond last seen, less debits since.
     pub enrolled: BTreeMap<Address, Amount>,
-    /// Pledged providers that have asked for work.
+    /// Who was asked and did not deliver. Such a participant is asked again only once it enrolled again, and then from
+    /// that round on.
+    pub sitting_out: BTreeMap<Address, Option<Round>>,
+    /// Pledged providers that have asked for work, and answered the last order if they had asked before it ended.
     pub providers: BTreeSet<Address>,
     /// Where it is.
     pub stage: Stage,
@@ -99,10 +118,16 @@ pub struct Running {
     pub refused: BTreeMap<Address, (Code, u32)>,
     /// The work order, once reveals are closed.
     pub order: Option<WorkOrder>,
+    /// Providers that have asked since the order was issued, and so have it.
+    pub served: BTreeSet<Address>,
     /// Providers' records in the order they came, by the digest of their body.
     pub records: Vec<(Digest, Signed<WorkRecord>)>,
     /// Whether the coordinator computes the work itself now.
     pub own: bool,
+    /// What it computed, while a provider that has the order may still agree with it.
+    pub held: Option<Box<WorkResult>>,
+    /// Records that do not.
+    pub wrong: BTreeSet<Digest>,
 }
 
 /// A commit that was taken.
@@ -195,7 +220,7 @@ impl TaskState {
             Stage::Enrolling { target_until } => Some(self.enrolling_deadline(*target_until)),
             Stage::Committing(running) => Some(running.offer.commit_by.after_ms(1)),
             Stage::Revealing(running) => Some(running.offer.reveal_by.after_ms(1)),
-            Stage::Valuing(running) if !running.own => {
+            Stage::Valuing(running) if !running.own || running.held.is_some() => {
                 running.order.as_ref().map(|order| order.due.after_ms(1))
             }
             Stage::Valuing(_) | Stage::Settling | Stage::Closing | Stage::Done => None,
@@ -208,6 +233,7 @@ impl TaskState {
         let mut wanted = Vec::new();
         if let Stage::Valuing(running) = &self.stage
             && running.own
+            && running.held.is_none()
         {
             wanted.push(Effect::Value { task, round: running.offer.scope.round });
         }
@@ -234,9 +260,23 @@ impl Running {
             updates: BTreeMap::new(),
             refused: BTreeMap::new(),
             order: None,
+            served: BTreeSet::new(),
             records: Vec::new(),
             own: false,
+            held: None,
+            wrong: BTreeSet::new(),
         }
+    }
+
+    /// Whether a provider's record was taken.
+    pub(super) fn answered(&self, provider: Address) -> bool {
+        self.records.iter().any(|(_, record)| record.body.provider == provider)
+    }
+
+    /// Whether a provider may still send its record of the order.
+    pub(super) fn awaits_records(&self, now: Tick) -> bool {
+        let in_time = self.order.as_ref().is_some_and(|order| now <= order.due);
+        in_time && self.served.iter().any(|provider| !self.answered(*provider))
     }
 
     /// Whether the blob is one of its updates.

@@ -2,9 +2,10 @@
 
 use florin_protocol::{
     Address, Canonical, Code, Digest, Entry, Missing, Rejection, Role, Round, Signed, TaskId, Tick,
-    WorkOrder, WorkRecord,
+    WorkOrder, WorkRecord, WorkResult,
 };
 
+use super::enrol::expired;
 use super::event::Verdict;
 use super::state::{Running, Stage, TaskState};
 use super::{Engine, PROVIDERS_PER_TASK_MAX, RECORDS_PER_ORDER_MAX, reject};
@@ -24,17 +25,27 @@ impl Engine {
     ) -> Result<Verdict, Rejection> {
         let task = self.task(id)?;
         self.check_registration_of(provider, Role::Provider)?;
-        if task.providers.contains(&provider) || task.is_over() {
+        let has_order = match &task.stage {
+            Stage::Valuing(running) => running.served.contains(&provider),
+            _ => true,
+        };
+        if task.is_over() || has_order && task.providers.contains(&provider) {
             return Ok(Verdict::Repeat);
         }
-        if task.providers.len() >= PROVIDERS_PER_TASK_MAX {
+        let new = !task.providers.contains(&provider);
+        if new && task.providers.len() >= PROVIDERS_PER_TASK_MAX {
             let message = format!("a task takes at most {PROVIDERS_PER_TASK_MAX} providers");
             return reject(Code::LimitReached, message);
         }
         Ok(Verdict::New)
     }
 
-    pub(super) fn check_record(&self, said: &WorkRecord) -> Result<Verdict, Rejection> {
+    pub(super) fn check_record(
+        &self,
+        said: &WorkRecord,
+        agrees: Option<bool>,
+        now: Tick,
+    ) -> Result<Verdict, Rejection> {
         self.check_market(said.market)?;
         self.check_registration_of(said.provider, Role::Provider)?;
         let gone = || {
@@ -60,6 +71,12 @@ impl Engine {
             let message = "another record of yours was taken for this order; only the first counts";
             return reject(Code::Conflicting, message);
         }
+        if let Some(order) = running.order.as_ref().filter(|order| now > order.due) {
+            return expired("the work order", order.due, now);
+        }
+        if running.held.is_some() && agrees.is_none() {
+            return reject(Code::Internal, "there is a result: the record must be held against it");
+        }
         if running.records.len() >= RECORDS_PER_ORDER_MAX {
             let message = format!("an order takes at most {RECORDS_PER_ORDER_MAX} records");
             return reject(Code::LimitReached, message);
@@ -67,11 +84,23 @@ impl Engine {
         Ok(Verdict::New)
     }
 
+    /// The coordinator's own result of an order, while providers may still agree with it.
+    #[must_use]
+    pub fn held_result(&self, order: Digest) -> Option<&WorkResult> {
+        let (id, round) = self.find_order(order)?;
+        let running = self.state.tasks.get(&id)?.running()?;
+        running.held.as_deref().filter(|_| running.offer.scope.round == round)
+    }
+
     /// What became of a record: `None` while it is not verified, and for one never taken. `Ok` has the units paid.
     #[must_use]
     pub fn work_verdict(&self, order: Digest, record: Digest) -> Option<Result<u64, Rejection>> {
         let (id, round) = self.find_order(order)?;
-        let past = self.state.tasks.get(&id)?.past(round)?;
+        let task = self.state.tasks.get(&id)?;
+        if task.running().is_some_and(|running| running.wrong.contains(&record)) {
+            return Some(wrong_record());
+        }
+        let past = task.past(round)?;
         if !past.records.iter().any(|(digest, _)| *digest == record) {
             return None;
         }
@@ -79,7 +108,7 @@ impl Engine {
             return Some(Ok(line.units));
         }
         Some(if past.wrong.contains(&record) {
-            reject(Code::WorkWrong, "the result does not match its recomputation: it is not paid")
+            wrong_record()
         } else {
             reject(Code::WorkGone, "somebody else's record of this order was verified first")
         })
@@ -96,7 +125,18 @@ impl Engine {
     }
 }
 
+fn wrong_record() -> Result<u64, Rejection> {
+    reject(Code::WorkWrong, "the result does not match its recomputation: it is not paid")
+}
+
 impl TaskState {
+    pub(super) fn provider_ready(&mut self, provider: Address) {
+        self.providers.insert(provider);
+        if let Stage::Valuing(running) = &mut self.stage {
+            running.served.insert(provider);
+        }
+    }
+
     /// Reveals are closed: what is to be done is known.
     pub(super) fn order_work(&mut self, mut running: Box<Running>, now: Tick) {
         let order = WorkOrder {
@@ -131,17 +171,36 @@ impl TaskState {
         .collect()
     }
 
-    pub(super) fn keep_record(&mut self, record: &Signed<WorkRecord>) {
-        if let Some(running) = self.running_mut() {
-            running.records.push((record.body.digest(), record.clone()));
-            running.own = true;
+    /// A first record starts the recomputation. Once there is a result, one that agrees with it ends the round; one
+    /// that does not ends nothing for whoever else has the order and time left.
+    pub(super) fn keep_record(
+        &mut self,
+        record: &Signed<WorkRecord>,
+        agrees: Option<bool>,
+        now: Tick,
+    ) {
+        let Some(running) = self.running_mut() else {
+            return;
+        };
+        let digest = record.body.digest();
+        running.records.push((digest, record.clone()));
+        running.own = true;
+        if agrees == Some(false) {
+            running.wrong.insert(digest);
+        }
+        if running.held.is_some() {
+            self.finish_or_wait(agrees.and_then(|agrees| agrees.then_some(digest)), now);
         }
     }
 
-    /// Nobody did the work in time.
-    pub(super) fn value_ourselves(&mut self) {
-        if let Some(running) = self.running_mut() {
-            running.own = true;
+    /// The order's time is over: our own result counts, or is computed now.
+    pub(super) fn order_due(&mut self, now: Tick) {
+        let Some(running) = self.running_mut() else {
+            return;
+        };
+        running.own = true;
+        if running.held.is_some() {
+            self.finish_or_wait(None, now);
         }
     }
 }

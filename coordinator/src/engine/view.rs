@@ -1,8 +1,10 @@
 //! What may be read, and by whom.
 
+use std::collections::BTreeMap;
+
 use florin_protocol::{
     Address, Amount, ClaimProof, Code, Digest, Offer, Phase, Registration, Rejection, Report, Role,
-    Round, Signed, TaskId, TaskSummary, TaskView, Tick, WorkRecord, totals_tree,
+    Round, Signed, TaskId, TaskSummary, TaskView, Tick, WorkRecord, merkle, totals_tree,
 };
 
 use super::state::{Past, Running, Stage, TaskState};
@@ -32,7 +34,7 @@ impl Engine {
         let any = [Role::Participant, Role::Provider, Role::Coordinator];
         let roles = any.iter().filter(|known| role.is_none_or(|role| role == **known));
         let found = roles.into_iter().find_map(|r| self.state.registrations.get(&(wallet, *r)));
-        found.ok_or_else(|| {
+        found.map(|known| &known.said).ok_or_else(|| {
             Rejection::new(Code::NotRegistered, format!("{wallet} is not registered here"))
         })
     }
@@ -197,22 +199,47 @@ impl Engine {
     }
 }
 
-/// What `account` can claim from a final report. The tree is built for it: not on the engine's thread.
+/// The running totals of a final report, ready to prove what each account can claim.
+#[derive(Debug)]
+pub struct ProofTree {
+    round: Round,
+    root: Digest,
+    totals: BTreeMap<Address, Amount>,
+    tree: merkle::Tree,
+}
+
+impl ProofTree {
+    /// Hashes the totals: not on the engine's thread.
+    ///
+    /// # Errors
+    /// [`Code::Internal`] if the totals overflow, which the pay rule makes impossible.
+    pub fn of(report: &Report) -> Result<Self, Rejection> {
+        let broken =
+            |error: florin_protocol::AmountError| Rejection::new(Code::Internal, error.to_string());
+        let mut totals = BTreeMap::new();
+        for (account, standing) in &report.standings {
+            let total = standing.data.plus(standing.infrastructure).map_err(broken)?;
+            totals.insert(*account, total);
+        }
+        let tree = totals_tree(&report.standings).map_err(broken)?;
+        Ok(Self { round: report.scope.round, root: report.root, totals, tree })
+    }
+
+    /// What `account` can claim; nothing, and no proof, for one that was never paid.
+    #[must_use]
+    pub fn proof(&self, account: Address) -> ClaimProof {
+        let total = self.totals.get(&account).copied().unwrap_or_default();
+        let proof = self.tree.proof(account, total).unwrap_or_default();
+        ClaimProof { round: self.round, root: self.root, total, proof }
+    }
+}
+
+/// What `account` can claim from a final report.
 ///
 /// # Errors
-/// [`Code::Internal`] if the totals overflow, which the pay rule makes impossible.
+/// Those of [`ProofTree::of`].
 pub fn claim_proof(report: &Report, account: Address) -> Result<ClaimProof, Rejection> {
-    let broken =
-        |error: florin_protocol::AmountError| Rejection::new(Code::Internal, error.to_string());
-    let tree = totals_tree(&report.standings).map_err(broken)?;
-    let standing = report.standings.get(&account).copied().unwrap_or_default();
-    let total = standing.data.plus(standing.infrastructure).map_err(broken)?;
-    Ok(ClaimProof {
-        round: report.scope.round,
-        root: report.root,
-        total,
-        proof: tree.proof(account, total).unwrap_or_default(),
-    })
+    ProofTree::of(report).map(|tree| tree.proof(account))
 }
 
 impl TaskState {

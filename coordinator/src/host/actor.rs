@@ -8,7 +8,7 @@ use florin_protocol::{Code, Rejection, TaskId, Tick};
 use tokio::sync::{mpsc, watch};
 
 use super::settler::{LedgerJob, settlement};
-use super::valuer::{ValueJob, judge};
+use super::valuer::{ValueJob, agrees, judge};
 use super::{Answer, Clock, Command, Question, Sequences, Written};
 use crate::engine::{Effect, Engine, Event, Verdict};
 use crate::store::{AppendError, Journal, Record};
@@ -108,7 +108,8 @@ impl Actor {
         for command in commands.drain(..) {
             match command {
                 Command::Write(event, answer) => {
-                    let taken = room.clone().and_then(|()| self.take(*event, now, &mut batch));
+                    let event = self.judged(*event);
+                    let taken = room.clone().and_then(|()| self.take(event, now, &mut batch));
                     batch.answers.push((answer, taken));
                 }
                 Command::Valued { task, round, result, answer } => {
@@ -123,6 +124,16 @@ impl Actor {
             }
         }
         self.commit(batch, now, room.is_ok())
+    }
+
+    /// A record that comes when there is a result is held against it at once.
+    fn judged(&self, event: Event) -> Event {
+        let Event::WorkRecorded { record, .. } = event else {
+            return event;
+        };
+        let ours = self.engine.held_result(record.body.order);
+        let agrees = ours.map(|ours| agrees(ours, &record.body));
+        Event::WorkRecorded { record, agrees }
     }
 
     fn take(&mut self, event: Event, now: Tick, batch: &mut Batch) -> Result<Written, Rejection> {

@@ -93,16 +93,22 @@ pub(super) fn judge(
 ) -> (Option<Digest>, Vec<Digest>) {
     let mut wrong = Vec::new();
     for (digest, record) in records {
-        match florin_work::agree(ours, &record.body.result) {
-            Ok(()) => return (Some(*digest), wrong),
-            Err(difference) => {
-                let provider = record.body.provider;
-                tracing::warn!(%provider, %difference, "a work record is wrong and not paid");
-                wrong.push(*digest);
-            }
+        if agrees(ours, &record.body) {
+            return (Some(*digest), wrong);
         }
+        wrong.push(*digest);
     }
     (None, wrong)
+}
+
+/// Whether a record agrees with our own result.
+pub(super) fn agrees(ours: &florin_protocol::WorkResult, record: &WorkRecord) -> bool {
+    let difference = florin_work::agree(ours, &record.result).err();
+    if let Some(difference) = &difference {
+        let provider = record.provider;
+        tracing::warn!(%provider, %difference, "a work record is wrong and not paid");
+    }
+    difference.is_none()
 }
 
 /// One round to be computed.

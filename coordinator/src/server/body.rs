@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
 use super::error::{ApiError, ApiResult};
+use crate::config::Config;
 use crate::store::{BlobWriter, Blobs};
 
 /// Bytes handed to the disk at once.
@@ -29,11 +30,34 @@ pub(super) struct Incoming {
     body: Body,
     left: Bytes,
     deadline: Instant,
+    pace: Pace,
+}
+
+/// Least that must come while we wait for so long. Time that we spend ourselves does not count.
+struct Pace {
+    window: Duration,
+    least: u64,
+    waited: Duration,
+    came: u64,
+}
+
+impl Pace {
+    /// Whether the window that is over brought enough; the next one begins.
+    fn next_window(&mut self) -> bool {
+        let enough = self.came >= self.least;
+        (self.waited, self.came) = (Duration::ZERO, 0);
+        enough
+    }
 }
 
 impl Incoming {
-    pub(super) fn new(body: Body, time: Duration) -> Self {
-        Self { body, left: Bytes::new(), deadline: Instant::now() + time }
+    /// With time for a body of `bytes` bytes.
+    pub(super) fn new(body: Body, config: &Config, bytes: u64) -> Self {
+        let window = Duration::from_millis(config.body_ms);
+        let least = config.bytes_per_second_min.saturating_mul(config.body_ms) / 1_000;
+        let pace = Pace { window, least, waited: Duration::ZERO, came: 0 };
+        let deadline = Instant::now() + config.body_time(bytes);
+        Self { body, left: Bytes::new(), deadline, pace }
     }
 
     /// Gives the rest of the body this much time from now.
@@ -52,11 +76,19 @@ impl Incoming {
             return Ok(Some(std::mem::take(&mut self.left)));
         }
         loop {
+            let began = Instant::now();
+            let until = began + self.pace.window.saturating_sub(self.pace.waited);
             let body = &mut self.body;
             let frame = std::future::poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx));
-            let Ok(frame) = timeout_at(self.deadline, frame).await else {
+            let frame = timeout_at(until.min(self.deadline), frame).await;
+            self.pace.waited += began.elapsed();
+            let slow = self.pace.waited >= self.pace.window && !self.pace.next_window();
+            if slow || frame.is_err() && Instant::now() >= self.deadline {
                 let message = "the body came too slowly: send it faster";
                 return Err(ApiError::new(Code::Truncated, message));
+            }
+            let Ok(frame) = frame else {
+                continue;
             };
             match frame {
                 None => return Ok(None),
@@ -68,6 +100,7 @@ impl Incoming {
                     if let Ok(data) = frame.into_data()
                         && !data.is_empty()
                     {
+                        self.pace.came = self.pace.came.saturating_add(data.len() as u64);
                         return Ok(Some(data));
                     }
                 }

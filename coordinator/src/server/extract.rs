@@ -37,7 +37,7 @@ async fn read_json<T: DeserializeOwned>(app: &App, request: Request, max: usize)
 
 /// A small body, whole. A refused one is read to its end, so that its sender hears why.
 pub(super) async fn read_whole(app: &App, request: Request, max: usize) -> ApiResult<Vec<u8>> {
-    let mut incoming = Incoming::new(request.into_body(), app.config().body_time(max as u64));
+    let mut incoming = Incoming::new(request.into_body(), app.config(), max as u64);
     match incoming.whole(max).await {
         Ok(bytes) => Ok(bytes),
         Err(error) => {

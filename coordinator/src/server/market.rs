@@ -4,14 +4,14 @@ use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, body::Body};
-use florin_protocol::{Address, Code, MarketInfo, Registration, Role};
+use florin_protocol::{Address, Code, MarketInfo, Registration, Rejection, Role};
 use serde::Deserialize;
 
 use super::App;
 use super::body::blocking;
 use super::error::{ApiError, ApiResult};
 use super::extract::{Asked, At, LARGE_BYTES_MAX, SMALL_BYTES_MAX, Said, read_whole};
-use crate::engine::Event;
+use crate::engine::{Event, Verdict};
 
 pub(super) async fn health() -> &'static str {
     "ok"
@@ -28,16 +28,41 @@ pub(super) async fn info(State(app): State<App>) -> ApiResult<Json<MarketInfo>> 
     }))
 }
 
-/// Both signatures are checked here; which of two registrations counts is the engine's to say.
+/// Both signatures are checked here; which of two registrations counts is the engine's to say. A wallet that the ledger
+/// has never heard of is not registered: wallets cost nothing, and registrations are kept.
 pub(super) async fn register(
     State(app): State<App>,
     Said(registration): Said<Registration, SMALL_BYTES_MAX>,
 ) -> ApiResult<StatusCode> {
     let now = app.host().read(|_, now| now).await?;
-    let market = app.market();
+    let (market, wallet) = (app.market(), registration.wallet);
     let registration = blocking(move || registration.verify(market, now).map(|()| registration));
-    app.host().write(Event::Registered(registration.await??)).await?;
+    let event = Event::Registered(registration.await??);
+    let asked = event.clone();
+    let known = app.host().read(move |engine, now| {
+        let verdict = engine.check(&asked, now)?;
+        let known = verdict == Verdict::Repeat || engine.registration(wallet, None).is_ok();
+        Ok::<_, Rejection>(known)
+    });
+    if !known.await?? {
+        check_known(&app, wallet).await?;
+    }
+    app.host().write(event).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+async fn check_known(app: &App, wallet: Address) -> ApiResult<()> {
+    let (balance, stake) = app
+        .ledger(move |ledger| Ok((ledger.balance(wallet)?, ledger.stake_of(wallet)?.amount)))
+        .await?;
+    if !balance.is_zero() || !stake.is_zero() {
+        return Ok(());
+    }
+    let message = format!(
+        "{wallet} has no balance and no stake on the ledger: fund it, then register it (before \
+         everything is bonded)"
+    );
+    Err(ApiError::new(Code::NotFunded, message))
 }
 
 /// Which of an account's registrations is meant.

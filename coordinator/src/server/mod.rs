@@ -18,19 +18,23 @@ mod error;
 mod extract;
 pub mod listen;
 mod market;
+mod proofs;
 mod tasks;
 mod upload;
 mod work;
 
 pub use error::ApiError;
 use error::ApiResult;
+use proofs::Proofs;
 
 use crate::config::Config;
 use crate::host::{Host, LedgerDoor};
 
 /// Uploads of one sender at once.
 const UPLOADS_PER_SENDER_MAX: u32 = 4;
-/// What in-flight bytes are counted in.
+/// Uploads of models and holdouts at once, from anybody.
+const BLOB_UPLOADS_MAX: usize = 64;
+/// What bytes that are being checked are counted in.
 const ROOM_UNIT_BYTES: u64 = 1_024;
 
 /// Everything a handler needs; cheap to copy.
@@ -47,8 +51,11 @@ struct Inner {
     market: Market,
     config: Config,
     door: Option<LedgerDoor>,
-    room: Arc<Semaphore>,
+    update_room: Arc<Semaphore>,
+    blob_room: Arc<Semaphore>,
     room_units: u32,
+    blob_places: Arc<Semaphore>,
+    proofs: Proofs,
     uploads: Mutex<BTreeMap<Address, u32>>,
 }
 
@@ -65,7 +72,7 @@ impl App {
     ) -> Self {
         let units = config.in_flight_mib.saturating_mul(1024 * 1024 / ROOM_UNIT_BYTES);
         let room_units = u32::try_from(units).unwrap_or(u32::MAX >> 3);
-        let room = Arc::new(Semaphore::new(usize::try_from(room_units).unwrap_or(usize::MAX >> 3)));
+        let all = usize::try_from(room_units).unwrap_or(usize::MAX >> 3);
         let market = ledger.market();
         let uploads = Mutex::new(BTreeMap::new());
         Self {
@@ -77,8 +84,11 @@ impl App {
                 market,
                 config,
                 door,
-                room,
+                update_room: Arc::new(Semaphore::new(all)),
+                blob_room: Arc::new(Semaphore::new(all)),
                 room_units,
+                blob_places: Arc::new(Semaphore::new(BLOB_UPLOADS_MAX)),
+                proofs: Proofs::default(),
                 uploads,
             }),
         }
@@ -128,18 +138,37 @@ impl App {
         Ok(TaskView { offer: offer.map(|offer| self.node().sign(offer)), ..view })
     }
 
-    /// Waits for room for so many bytes in flight.
-    async fn room_for(&self, bytes: u64) -> ApiResult<OwnedSemaphorePermit> {
+    fn proofs(&self) -> &Proofs {
+        &self.inner.proofs
+    }
+
+    /// Waits for room for so many bytes that have arrived. Nothing is held for bytes that have not: whoever announces
+    /// much and sends nothing takes nothing. Models and holdouts, which anybody may send, have room of their own, so
+    /// that they never stand in the way of updates.
+    async fn room_for(&self, room: Room, bytes: u64) -> ApiResult<OwnedSemaphorePermit> {
         let units = u32::try_from(bytes.div_ceil(ROOM_UNIT_BYTES)).unwrap_or(u32::MAX);
         let units = units.min(self.inner.room_units);
-        let room = Arc::clone(&self.inner.room).acquire_many_owned(units);
+        let room = match room {
+            Room::Updates => &self.inner.update_room,
+            Room::Blobs => &self.inner.blob_room,
+        };
+        let room = Arc::clone(room).acquire_many_owned(units);
         match timeout(self.config().body_time(0), room).await {
             Ok(Ok(permit)) => Ok(permit),
             Ok(Err(_)) | Err(_) => {
-                let message = "too many bytes are being uploaded: try again in a moment";
+                let message = "too many bytes are being checked: try again in a moment";
                 Err(ApiError::new(Code::LimitReached, message))
             }
         }
+    }
+
+    /// One of the places for models and holdouts, given back when dropped.
+    fn blob_place(&self) -> ApiResult<OwnedSemaphorePermit> {
+        Arc::clone(&self.inner.blob_places).try_acquire_owned().map_err(|_| {
+            let message =
+                format!("{BLOB_UPLOADS_MAX} uploads of models and holdouts are under way");
+            ApiError::new(Code::LimitReached, message)
+        })
     }
 
     /// One of a sender's few places for uploads, given back when dropped.
@@ -153,6 +182,13 @@ impl App {
         *now += 1;
         Ok(UploadSlot { app: self.clone(), sender })
     }
+}
+
+/// Whose bytes are checked.
+#[derive(Clone, Copy, Debug)]
+enum Room {
+    Updates,
+    Blobs,
 }
 
 struct UploadSlot {

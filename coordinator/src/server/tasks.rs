@@ -7,19 +7,19 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use florin_ledger::Terms;
 use florin_protocol::{
-    Address, ClaimProof, CloseRequest, Code, Commit, Enrol, Offer, Report, Round, Signed, TaskId,
-    TaskSpec, TaskSummary, TaskView, UpdateHeader, WorkRecord,
+    Address, ClaimProof, CloseRequest, Code, Commit, Enrol, Offer, Rejection, Report, Round,
+    Signed, TaskId, TaskSpec, TaskSummary, TaskView, UpdateHeader, WorkRecord,
 };
 use serde::Deserialize;
 use tokio::time::{Instant, timeout_at};
 
 use super::App;
-use super::body::blocking;
 use super::error::{ApiError, ApiResult};
 use super::extract::{Asked, At, SMALL_BYTES_MAX, Said, Verified, check_task};
-use crate::config::WAIT_MS_MAX;
+use super::upload::holdout_bytes;
+use crate::config::{Config, MIB, WAIT_MS_MAX};
 use crate::engine::state::Past;
-use crate::engine::{Event, claim_proof};
+use crate::engine::{Event, Verdict};
 
 pub(super) async fn publish(
     State(app): State<App>,
@@ -28,13 +28,37 @@ pub(super) async fn publish(
     spec.check().map_err(|error| ApiError::new(Code::BadTask, error.to_string()))?;
     let (id, terms) = (spec.id(), Terms::of(&spec));
     let model_bytes = florin_work::model_bytes(&spec);
+    let sizes = check_sizes(app.config(), &spec, model_bytes);
     let event = Event::Published { spec: Box::new(spec), model_bytes };
     let asked = event.clone();
-    app.host().read(move |engine, now| engine.check(&asked, now)).await??;
+    if app.host().read(move |engine, now| engine.check(&asked, now)).await?? == Verdict::New {
+        sizes?;
+    }
     let open = app.ledger(move |ledger| ledger.task(id)).await?;
     check_escrow(open.as_ref(), &terms)?;
     app.host().write(event).await?;
     app.view(id).await.map(Json)
+}
+
+/// What a round's updates and the holdout take must be what this machine is meant to hold.
+fn check_sizes(config: &Config, spec: &TaskSpec, model_bytes: u64) -> Result<(), Rejection> {
+    let asked = spec.rounds.asked();
+    let all = [
+        ("rounds.cohort_target", model_bytes.saturating_mul(asked.into()), config.round_mib_max),
+        ("holdout.rows", holdout_bytes(spec), config.holdout_mib_max),
+    ];
+    for (key, bytes, mib) in all {
+        let limit = mib.saturating_mul(MIB);
+        if bytes > limit {
+            let message = format!(
+                "{key}: {bytes} bytes, and this coordinator takes {limit} ({asked} updates of \
+                 {model_bytes} bytes in a round; {} rows in the holdout): use fewer",
+                spec.holdout.rows
+            );
+            return Err(Rejection::new(Code::BadTask, message));
+        }
+    }
+    Ok(())
 }
 
 fn check_escrow(open: Option<&florin_ledger::TaskState>, terms: &Terms) -> ApiResult<()> {
@@ -153,8 +177,7 @@ pub(super) async fn proof(
     State(app): State<App>,
     At((id, account)): At<(TaskId, Address)>,
 ) -> ApiResult<Json<ClaimProof>> {
-    let report = app.host().read(move |engine, _| engine.final_report(id).cloned()).await??;
-    Ok(Json(blocking(move || claim_proof(&report, account)).await??))
+    Ok(Json(app.proofs().of(app.host(), id).await?.proof(account)))
 }
 
 pub(super) async fn close(

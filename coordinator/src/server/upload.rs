@@ -9,12 +9,15 @@ use florin_protocol::{
     Canonical, Code, Digest, Receipt, Rejection, Signed, TaskId, TaskSpec, UpdateHeader,
 };
 
-use super::App;
 use super::body::{Incoming, blocking, send_file};
 use super::error::{ApiError, ApiResult};
 use super::extract::{At, check_task, verify};
+use super::{App, Room};
 use crate::engine::{Event, Verdict, Visibility};
 use crate::store::BlobWriter;
+
+/// Bytes of a holdout before its rows.
+const HOLDOUT_HEADER_BYTES: u64 = 32;
 
 /// An update: length of the signed header, the header, then the delta's bytes.
 pub(super) async fn take_update(
@@ -22,8 +25,8 @@ pub(super) async fn take_update(
     At(task): At<TaskId>,
     request: Request,
 ) -> ApiResult<Json<Signed<Receipt>>> {
-    let time = app.config().body_time(HEADER_BYTES_MAX as u64);
-    let mut incoming = Incoming::new(request.into_body(), time);
+    let header_bytes = HEADER_BYTES_MAX as u64;
+    let mut incoming = Incoming::new(request.into_body(), app.config(), header_bytes);
     let taken = receive_update(&app, task, &mut incoming).await;
     // Whatever is left is read, so that the sender hears the answer instead of a reset connection.
     incoming.drain().await;
@@ -77,7 +80,6 @@ async fn store_update(
     incoming: &mut Incoming,
 ) -> ApiResult<()> {
     let _slot = app.upload_slot(header.sender)?;
-    let _room = app.room_for(header.bytes).await?;
     incoming.allow(app.config().body_time(header.bytes));
     let mut writer = incoming.write_to(app.host().blobs(), header.bytes).await?;
     if writer.bytes() < header.bytes {
@@ -88,6 +90,7 @@ async fn store_update(
         let message = format!("the bytes hash to {}, not to the header's digest", writer.digest());
         return Err(ApiError::new(Code::CommitMismatch, message));
     }
+    let _room = app.room_for(Room::Updates, header.bytes).await?;
     let (spec, blobs) = (spec.clone(), app.host().blobs().clone());
     blocking(move || {
         florin_work::check_update(&spec, &writer.read_back()?)?;
@@ -136,7 +139,7 @@ pub(super) async fn take_blob(
     At(digest): At<Digest>,
     request: Request,
 ) -> ApiResult<StatusCode> {
-    let mut incoming = Incoming::new(request.into_body(), app.config().body_time(0));
+    let mut incoming = Incoming::new(request.into_body(), app.config(), 0);
     let taken = receive_blob(&app, digest, &mut incoming).await;
     incoming.drain().await;
     taken.map(|()| StatusCode::NO_CONTENT)
@@ -155,22 +158,40 @@ async fn receive_blob(app: &App, digest: Digest, incoming: &mut Incoming) -> Api
         let message = format!("no task waits for blob {digest}");
         return Err(ApiError::new(Code::NotFound, message));
     }
-    let holdout_max = app.config().holdout_mib_max.saturating_mul(1024 * 1024);
-    let limit = |(spec, model_bytes): &(TaskSpec, u64)| {
-        if spec.holdout.digest == digest { holdout_max } else { *model_bytes }
-    };
-    let limit = wanting.iter().map(limit).max().unwrap_or_default();
+    let _place = app.blob_place()?;
+    let lengths: Vec<u64> =
+        wanting.iter().map(|(spec, model_bytes)| blob_bytes(spec, *model_bytes, digest)).collect();
+    let limit = lengths.iter().copied().max().unwrap_or_default();
     incoming.check_announced(limit)?;
-    let size = incoming.announced().unwrap_or(limit);
-    let _room = app.room_for(size).await?;
-    incoming.allow(app.config().body_time(size));
+    let fits = |bytes: u64| {
+        if lengths.contains(&bytes) {
+            return Ok(());
+        }
+        let message = format!("blob {digest} has {limit} bytes, not {bytes}");
+        Err(ApiError::new(Code::Truncated, message))
+    };
+    incoming.announced().map_or(Ok(()), fits)?;
+    incoming.allow(app.config().body_time(limit));
     let writer = incoming.write_to(app.host().blobs(), limit).await?;
+    fits(writer.bytes())?;
+    let _room = app.room_for(Room::Blobs, limit).await?;
     let specs = wanting.into_iter().map(|(spec, _)| spec).collect();
     let fitting = keep_blob(app, digest, specs, writer).await?;
     for task in fitting {
         app.host().write(Event::BlobArrived { task, digest }).await?;
     }
     Ok(())
+}
+
+/// The exact length of a blob that a task waits for.
+fn blob_bytes(spec: &TaskSpec, model_bytes: u64, digest: Digest) -> u64 {
+    if spec.holdout.digest == digest { holdout_bytes(spec) } else { model_bytes }
+}
+
+/// The exact length of a task's holdout: a header, then four bytes for each feature and label.
+pub(super) fn holdout_bytes(spec: &TaskSpec) -> u64 {
+    let row = u64::from(spec.data.width).saturating_add(1).saturating_mul(4);
+    u64::from(spec.holdout.rows).saturating_mul(row).saturating_add(HOLDOUT_HEADER_BYTES)
 }
 
 /// Keeps a blob if it fits a task that waits for it; returns those it fits.

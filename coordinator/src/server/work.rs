@@ -43,6 +43,8 @@ pub(super) async fn next(
         let order =
             app.host().read(move |engine, now| engine.open_order(task, provider, now).cloned());
         if let Some(order) = order.await? {
+            // Whoever waited for it has it now, and is waited for.
+            app.host().write(Event::ProviderReady { task, provider }).await?;
             return Ok(Json(app.node().sign(order)).into_response());
         }
         match timeout_at(until, changes.changed()).await {
@@ -74,7 +76,8 @@ pub(super) async fn record(
         return Err(ApiError::new(Code::WorkGone, "no such order was ever given"));
     };
     check_pledge(&app, task, provider).await?;
-    app.host().write(Event::WorkRecorded(said.into_signed())).await?;
+    let event = Event::WorkRecorded { record: said.into_signed(), agrees: None };
+    app.host().write(event).await?;
     let until = Instant::now() + Duration::from_millis(WAIT_MS_MAX);
     let mut changes = app.host().changes();
     loop {

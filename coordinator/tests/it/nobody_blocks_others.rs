@@ -1,9 +1,16 @@
 //! One party's cheap trick costs the others nothing: hidden blobs, silent senders, greedy registrations, bad records.
 
-use florin_coordinator::engine::{Event, Visibility};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use axum::body::Body;
+use florin_coordinator::engine::{
+    Effect, Event, REGISTRATION_MS_MAX, REGISTRATIONS_MAX, TASKS_MAX, Verdict, Visibility,
+};
 use florin_protocol::*;
 
 use crate::rules_refuse_by_name::whole_task;
+use crate::shop::*;
 use crate::support::*;
 
 /// A stranger's cheap task that is judged by `holdout`.
@@ -53,4 +60,398 @@ fn a_holdout_that_was_never_delivered_hides_nothing_and_is_never_public() {
         world.tell(Event::CloseRequested { task }).unwrap();
     }
     assert_ne!(world.engine.visibility(secret), Visibility::Public);
+}
+
+fn asked(world: &World) -> BTreeSet<u8> {
+    (1..=9).filter(|i| world.offer().cohort.contains(&address(*i))).collect()
+}
+
+/// The running round ends without a second update: it is abandoned at its next deadline.
+fn let_it_fail(world: &mut World) {
+    let round = world.offer().scope.round;
+    while world.engine.past(world.id, round).is_err() {
+        world.now = world.engine.next_deadline().unwrap();
+        world.tell(Event::Tick).unwrap();
+    }
+}
+
+#[test]
+fn who_does_not_answer_is_asked_again_only_after_enrolling_again_and_a_round_in_between() {
+    let mut spec = spec();
+    spec.rounds.count = 9;
+    let mut world = World::published_with(spec, 4);
+    (1..=4).for_each(|i| drop(world.tell(world.enrolment(i)).unwrap()));
+    // 1 and 2 deliver; 3 commits and never uploads; 4 says nothing.
+    let play = |world: &mut World, commit: &[u8], reveal: &[u8]| {
+        let round = world.offer().scope.round;
+        commit.iter().for_each(|i| drop(world.tell(world.committed(*i)).unwrap()));
+        if !matches!(world.engine.state().tasks[&world.id].phase(), Phase::Revealing) {
+            world.now = world.engine.next_deadline().unwrap();
+            world.tell(Event::Tick).unwrap();
+        }
+        reveal.iter().for_each(|i| drop(world.tell(world.revealed(*i)).unwrap()));
+        if world.engine.state().tasks[&world.id].phase() == Phase::Revealing {
+            world.now = world.engine.next_deadline().unwrap();
+            world.tell(Event::Tick).unwrap();
+        }
+        world.tell(world.valued()).unwrap();
+        world.tell(Event::SettlementPosted { task: world.id, round }).unwrap();
+    };
+    play(&mut world, &[1, 2, 3], &[1, 2]);
+    assert_eq!(asked(&world), [1, 2].into());
+    // Enrolling again is no repeat for them; for the others it is.
+    assert_eq!(world.tell(world.enrolment(3)).unwrap().verdict, Verdict::New);
+    assert_eq!(world.tell(world.enrolment(3)).unwrap().verdict, Verdict::Repeat);
+    assert_eq!(world.tell(world.enrolment(1)).unwrap().verdict, Verdict::Repeat);
+    play(&mut world, &[1, 2], &[1, 2]);
+    assert_eq!((world.offer().scope.round, asked(&world)), (Round(3), [1, 2].into()));
+    play(&mut world, &[1, 2], &[1, 2]);
+    assert_eq!((world.offer().scope.round, asked(&world)), (Round(4), [1, 2, 3].into()));
+}
+
+#[test]
+fn without_enough_others_nobody_sits_out() {
+    let mut world = World::opened(4);
+    let_it_fail(&mut world);
+    // Nobody answered, as when the coordinator was away: two who come back are a round.
+    world.tell(world.enrolment(2)).unwrap();
+    assert_eq!(world.engine.state().tasks[&world.id].phase(), Phase::Enrolling);
+    world.tell(world.enrolment(3)).unwrap();
+    assert_eq!((world.offer().scope.round, asked(&world)), (Round(2), [2, 3].into()));
+}
+
+#[test]
+fn who_was_not_needed_any_more_did_not_fail() {
+    let mut spec = spec();
+    spec.rounds.cohort_target = 2;
+    spec.rounds.over_selection = 2;
+    spec.rounds.enrol_ms = 0;
+    let mut world = World::published_with(spec, 4);
+    (1..=2).for_each(|i| drop(world.tell(world.enrolment(i)).unwrap()));
+    (3..=4).for_each(|i| drop(world.tell(world.enrolment(i)).unwrap()));
+    (1..=2).for_each(|i| drop(world.tell(world.committed(i)).unwrap()));
+    (1..=2).for_each(|i| drop(world.tell(world.revealed(i)).unwrap()));
+    world.tell(world.valued()).unwrap();
+    world.tell(Event::SettlementPosted { task: world.id, round: Round(1) }).unwrap();
+    assert_eq!(asked(&world), [1, 2, 3, 4].into());
+    // The target is reached: the others' commits are closed before they could come.
+    (3..=4).for_each(|i| drop(world.tell(world.committed(i)).unwrap()));
+    assert_eq!(world.engine.state().tasks[&world.id].phase(), Phase::Revealing);
+    assert!(world.engine.state().tasks[&world.id].sitting_out.is_empty());
+}
+
+const OTHER: u8 = 204;
+
+/// Two providers have asked for the order of four updates.
+fn two_providers() -> World {
+    let mut world = World::revealing(4);
+    let (task, other) = (world.id, address(OTHER));
+    world.tell(Event::Registered(registration(OTHER, Role::Provider))).unwrap();
+    world.tell(Event::ProviderReady { task, provider: address(PROVIDER) }).unwrap();
+    (1..=4).for_each(|i| drop(world.tell(world.revealed(i)).unwrap()));
+    for provider in [address(PROVIDER), other] {
+        let ready = Event::ProviderReady { task, provider };
+        assert_eq!(world.tell(ready.clone()).unwrap().verdict, Verdict::New);
+        assert_eq!(world.tell(ready).unwrap().verdict, Verdict::Repeat);
+    }
+    world
+}
+
+fn wrong_record(world: &World) -> Signed<WorkRecord> {
+    let mut record = world.record().body;
+    record.result.valuation.total_nano += 1_000;
+    node(PROVIDER).sign(record)
+}
+
+fn others_record(world: &World) -> Signed<WorkRecord> {
+    node(OTHER).sign(WorkRecord { provider: address(OTHER), ..world.record().body })
+}
+
+#[test]
+fn a_wrong_record_does_not_end_the_order_for_the_others() {
+    let mut world = two_providers();
+    let (task, order) = (world.id, world.order().digest());
+    let record = wrong_record(&world);
+    let wrong = record.body.digest();
+    let applied = world.tell(Event::WorkRecorded { record, agrees: None }).unwrap();
+    assert_eq!(applied.effects, [Effect::Value { task, round: Round(1) }]);
+    let Event::Valued { round, result, .. } = world.valued() else { unreachable!() };
+    let ours = Event::Valued { task, round, result, paid: None, wrong: vec![wrong] };
+    world.tell(ours.clone()).unwrap();
+    // Its author hears it at once; the round waits for the other, and is not computed again.
+    let verdict = world.engine.work_verdict(order, wrong).unwrap();
+    assert_eq!(verdict.unwrap_err().code, Code::WorkWrong);
+    assert!(world.engine.outstanding().is_empty());
+    assert_eq!(world.tell(ours).unwrap().verdict, Verdict::Repeat);
+    let record = others_record(&world);
+    let right = record.body.digest();
+    let unjudged = Event::WorkRecorded { record: record.clone(), agrees: None };
+    assert_eq!(world.code(unjudged), Code::Internal);
+    world.tell(Event::WorkRecorded { record, agrees: Some(true) }).unwrap();
+    assert_eq!(world.engine.work_verdict(order, right), Some(Ok(5)));
+    let report = world.engine.report(task, Round(1)).unwrap();
+    assert_eq!(report.infrastructure[0].provider, address(OTHER));
+}
+
+#[test]
+fn the_order_ends_when_everybody_answered_or_its_time_is_over() {
+    for late in [false, true] {
+        let mut world = two_providers();
+        let (task, due) = (world.id, world.order().due);
+        let record = wrong_record(&world);
+        let wrong = vec![record.body.digest()];
+        world.tell(Event::WorkRecorded { record, agrees: None }).unwrap();
+        let Event::Valued { round, result, .. } = world.valued() else { unreachable!() };
+        world.tell(Event::Valued { task, round, result, paid: None, wrong }).unwrap();
+        assert!(world.engine.report(task, Round(1)).is_err());
+        if late {
+            let record = others_record(&world);
+            world.now = due.after_ms(1);
+            let refused = Event::WorkRecorded { record, agrees: Some(true) };
+            assert_eq!(world.code(refused), Code::DeadlinePassed);
+            assert_eq!(world.engine.next_deadline(), Some(world.now));
+            world.tell(Event::Tick).unwrap();
+        } else {
+            let record = others_record(&world);
+            world.tell(Event::WorkRecorded { record, agrees: Some(false) }).unwrap();
+        }
+        assert!(world.engine.report(task, Round(1)).unwrap().infrastructure.is_empty());
+        // Who did not answer is not waited for again before it asks again.
+        let known = &world.engine.state().tasks[&task].providers;
+        assert_eq!(known.contains(&address(OTHER)), !late);
+        assert!(known.contains(&address(PROVIDER)));
+    }
+}
+
+#[test]
+fn a_wallet_keeps_its_node_key_and_registers_it_again_only_when_half_its_time_is_over() {
+    let mut world = World::published(1);
+    let sign = |seed, expires| {
+        let node = node(seed);
+        let wallet = Wallet::number(1);
+        let said = Registration::sign(market(), &wallet, &node, Role::Participant, Tick(expires));
+        Event::Registered(said.unwrap())
+    };
+    assert_eq!(world.code(sign(7, 1_000_001)), Code::Conflicting);
+    assert_eq!(world.code(sign(1, 10)), Code::DeadlinePassed);
+    assert_eq!(world.code(sign(1, 1_001 + REGISTRATION_MS_MAX)), Code::LimitReached);
+    assert_eq!(world.tell(sign(1, 2_000_000)).unwrap().verdict, Verdict::Repeat);
+    assert_eq!(world.tell(sign(1, 999_999)).unwrap().verdict, Verdict::Repeat);
+    world.now = Tick(500_501);
+    assert_eq!(world.tell(sign(1, 2_000_000)).unwrap().verdict, Verdict::New);
+    assert_eq!(world.tell(sign(1, 2_000_001)).unwrap().verdict, Verdict::Repeat);
+    world.now = Tick(3_000_000);
+    assert_eq!(world.code(sign(7, 4_000_000)), Code::Conflicting);
+    assert_eq!(world.engine.registration(address(1), None).unwrap().node_key, node(1).key());
+}
+
+#[test]
+fn registrations_that_are_over_make_room_but_for_those_that_something_was_signed_under() {
+    let mut world = World::published(1);
+    world.tell(world.enrolment(1)).unwrap();
+    let said = registration(2, Role::Participant);
+    let mut wallet = |n: u32, expires: u64| {
+        let mut bytes = [0xaa; 20];
+        bytes[..4].copy_from_slice(&n.to_le_bytes());
+        let said = Registration { wallet: Address(bytes), expires: Tick(expires), ..said.clone() };
+        world.engine.apply(&Event::Registered(said), world.now).map(|applied| applied.verdict)
+    };
+    let room = u32::try_from(REGISTRATIONS_MAX).unwrap() - 2;
+    for n in 0..room {
+        wallet(n, 2_000_000).unwrap();
+    }
+    assert_eq!(wallet(room, 2_000_000).unwrap_err().code, Code::LimitReached);
+    world.now = Tick(1_500_000);
+    // The enrolled participant's and the provider's are over; only the provider's makes room.
+    let late = Registration { wallet: address(99), expires: Tick(3_000_000), ..said };
+    world.tell(Event::Registered(late)).unwrap();
+    world.engine.registration(address(1), None).unwrap();
+    world.engine.registration(address(PROVIDER), None).unwrap_err();
+}
+
+#[test]
+fn tasks_that_are_done_do_not_count_against_the_limit() {
+    let mut world = World::new(spec());
+    let publish = |world: &mut World, salt: usize| {
+        let spec = TaskSpec { salt: salt as u64, ..spec() };
+        let id = spec.id();
+        let event = Event::Published { spec: spec.into(), model_bytes: MODEL_BYTES };
+        world.engine.apply(&event, world.now).map(|_| id).map_err(|refused| refused.code)
+    };
+    let first = publish(&mut world, 0).unwrap();
+    for salt in 1..TASKS_MAX {
+        publish(&mut world, salt).unwrap();
+    }
+    assert_eq!(publish(&mut world, TASKS_MAX), Err(Code::LimitReached));
+    let closed = Event::Closed { task: first, refund: Amount::ZERO };
+    world.engine.apply(&closed, world.now).unwrap();
+    publish(&mut world, TASKS_MAX).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wallet_that_the_ledger_does_not_know_is_not_registered() {
+    let dir = tempfile::tempdir().unwrap();
+    let shop = Shop::open(dir.path(), digits_spec());
+    shop.ledger.books.lock().unwrap().penniless.extend([address(1), address(PROVIDER)]);
+    let body = |n, role| serde_json::to_vec(&registration(n, role)).unwrap();
+    let poor = body(1, Role::Participant);
+    assert_eq!(shop.code("POST", "registrations", poor).await, Code::NotFunded);
+    // All of it is staked: that is known as well.
+    let () = shop.post("registrations", &registration(PROVIDER, Role::Provider)).await.unwrap();
+    shop.ledger.books.lock().unwrap().penniless.clear();
+    let () = shop.post("registrations", &registration(1, Role::Participant)).await.unwrap();
+    shop.ledger.books.lock().unwrap().penniless.insert(address(1));
+    let () = shop.post("registrations", &registration(1, Role::Participant)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_too_large_for_the_machine_is_not_published() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut large = digits_spec();
+    large.model = Model::Mlp { inputs: 64, hidden: vec![60_000, 1_000], classes: 10 };
+    large.rounds.cohort_target = 64;
+    let mut rows = digits_spec();
+    rows.holdout.rows = 10_000_000;
+    for spec in [large, rows] {
+        let shop = Shop::open(&dir.path().join(spec.id().short().to_string()), spec);
+        let body = serde_json::to_vec(&shop.spec).unwrap();
+        assert_eq!(shop.code("POST", "tasks", body).await, Code::BadTask);
+    }
+    let small = Shop::open_with(&dir.path().join("small"), digits_spec(), |c| c.round_mib_max = 1);
+    let _: TaskView = small.post("tasks", &small.spec).await.unwrap();
+}
+
+/// A body that announces its length and never comes.
+struct Silent(u64);
+
+impl axum::body::HttpBody for Silent {
+    type Data = axum::body::Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<hyper::body::Frame<Self::Data>, Self::Error>>> {
+        std::task::Poll::Pending
+    }
+
+    fn size_hint(&self) -> hyper::body::SizeHint {
+        hyper::body::SizeHint::with_exact(self.0)
+    }
+}
+
+/// A second task is published whose holdout of 100,000 rows is still to come; returns its path and length.
+async fn await_large_holdout(shop: &Shop) -> (String, u64) {
+    let mut second = digits_spec();
+    second.salt = 2;
+    second.holdout = Holdout { digest: Digest([3; 32]), rows: 100_000 };
+    shop.ledger.open(&second);
+    let _: TaskView = shop.post("tasks", &second).await.unwrap();
+    (format!("blobs/{}", second.holdout.digest), 32 + 100_000 * (64 + 1) * 4)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn uploads_that_send_nothing_do_not_keep_updates_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let shop = Shop::open_with(dir.path(), digits_spec(), |config| config.in_flight_mib = 1);
+    let shop = std::sync::Arc::new(shop);
+    shop.publish().await;
+    let (path, bytes) = await_large_holdout(&shop).await;
+    let silent: Vec<_> = (0..70)
+        .map(|_| {
+            let (shop, path) = (shop.clone(), path.clone());
+            tokio::spawn(async move { shop.send("PUT", &path, Body::new(Silent(bytes))).await.0 })
+        })
+        .collect();
+    while silent.iter().filter(|put| put.is_finished()).count() < 6 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    for i in 1..=4 {
+        shop.enrol(i).await.unwrap();
+    }
+    let round = shop.play_round();
+    let receipts = tokio::time::timeout(Duration::from_secs(15), round).await;
+    assert_eq!(receipts.expect("silent uploads are in the way").len(), 4);
+    silent.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upload_has_the_length_it_must_have_and_does_not_fall_silent() {
+    let dir = tempfile::tempdir().unwrap();
+    let shop = Shop::open_with(dir.path(), digits_spec(), |config| config.body_ms = 300);
+    shop.publish().await;
+    let (path, bytes) = await_large_holdout(&shop).await;
+    for (length, code) in [(bytes + 1, Code::TooLarge), (bytes - 1, Code::Truncated)] {
+        assert_eq!(shop.code("PUT", &path, Body::new(Silent(length))).await, code);
+    }
+    assert_eq!(shop.code("PUT", &path, vec![0; 100]).await, Code::Truncated);
+    // By its size alone it would have almost seven minutes.
+    let cut = shop.code("PUT", &path, Body::new(Silent(bytes)));
+    let cut = tokio::time::timeout(Duration::from_secs(10), cut).await;
+    assert_eq!(cut.expect("it may be silent for minutes"), Code::Truncated);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_body_is_not_waited_for_before_its_length_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let shop = Shop::open(dir.path(), digits_spec());
+    let _: TaskView = shop.post("tasks", &shop.spec).await.unwrap();
+    let path = format!("blobs/{}", blob_digest(&holdout()));
+    let length = holdout().len() as u64;
+    assert_eq!(length, 32 + 300 * (64 + 1) * 4);
+    let longer = shop.code("PUT", &path, Body::new(Silent(length + 1)));
+    let code = tokio::time::timeout(Duration::from_secs(10), longer).await;
+    assert_eq!(code.expect("it waited for the body"), Code::TooLarge);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_provider_is_paid_after_the_firsts_wrong_record() {
+    let dir = tempfile::tempdir().unwrap();
+    let shop = Shop::open(dir.path(), digits_spec());
+    shop.publish().await;
+    let () = shop.post("registrations", &registration(OTHER, Role::Provider)).await.unwrap();
+    let stake = shop.ledger.books.lock().unwrap().stakes[&address(PROVIDER)];
+    shop.ledger.books.lock().unwrap().stakes.insert(address(OTHER), stake);
+    let (task, expires) = (shop.id, Tick(1_000_000));
+    let query = |n| {
+        let provider = address(n);
+        node(n).sign(WorkQuery { market: market(), task, provider, expires })
+    };
+    let body = serde_json::to_vec(&query(PROVIDER)).unwrap();
+    let _ = shop.send("POST", "work/next", body).await;
+    for i in 1..=4 {
+        shop.enrol(i).await.unwrap();
+    }
+    shop.play_round().await;
+    let order: Signed<WorkOrder> = shop.post("work/next", &query(PROVIDER)).await.unwrap();
+    let same: Signed<WorkOrder> = shop.post("work/next", &query(OTHER)).await.unwrap();
+    assert_eq!(order, same);
+    let blobs = shop.host.blobs();
+    let order = order.body;
+    let updates: Vec<_> = order.entries.iter().map(|e| blobs.read(e.update).unwrap()).collect();
+    let inputs = florin_work::Inputs {
+        spec: &shop.spec,
+        base: base_model(),
+        holdout: &holdout(),
+        entries: &order.entries,
+        updates: &updates,
+    };
+    let mut engine = florin_learning::engine(florin_learning::EngineKind::Reference, 1).unwrap();
+    let result = florin_work::carry_out(&inputs, engine.as_mut()).unwrap().result;
+    let right =
+        WorkRecord { market: market(), order: order.digest(), provider: address(OTHER), result };
+    let mut wrong = WorkRecord { provider: address(PROVIDER), ..right.clone() };
+    wrong.result.metrics.correct_after += 100;
+    let wrong = node(PROVIDER).sign(wrong);
+    let refused = shop.post::<WorkVerdict>("work", &wrong).await.unwrap_err();
+    assert_eq!(refused.code, Code::WorkWrong);
+    assert_eq!(shop.view().await.reported, 0);
+    let verdict: WorkVerdict = shop.post("work", &node(OTHER).sign(right)).await.unwrap();
+    assert_eq!(verdict.units, shop_report(&shop).await.infrastructure[0].units);
+    assert_eq!(shop_report(&shop).await.infrastructure[0].provider, address(OTHER));
+}
+
+async fn shop_report(shop: &Shop) -> Report {
+    let path = format!("tasks/{}/rounds/1/report", shop.id);
+    shop.get::<Signed<Report>>(&path).await.unwrap().body
 }

@@ -18,7 +18,7 @@ enum Step {
     RevealElse(u8),
     Refused(u8),
     Provider,
-    Record,
+    Record(bool),
     Valued,
     Failed,
     Posted,
@@ -40,7 +40,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => who.clone().prop_map(Step::RevealElse),
         1 => who.prop_map(Step::Refused),
         1 => Just(Step::Provider),
-        2 => Just(Step::Record),
+        2 => any::<bool>().prop_map(Step::Record),
         4 => Just(Step::Valued),
         1 => Just(Step::Failed),
         5 => Just(Step::Posted),
@@ -79,7 +79,11 @@ impl World {
                 code: Code::Truncated,
             }),
             Step::Provider => Some(Event::ProviderReady { task, provider: address(PROVIDER) }),
-            Step::Record => valuing.then(|| Event::WorkRecorded(self.record())),
+            Step::Record(right) => valuing.then(|| {
+                let record = self.record();
+                let agrees = self.engine.held_result(record.body.order).map(|_| right);
+                Event::WorkRecorded { record, agrees }
+            }),
             Step::Valued => valuing.then(|| self.valued()),
             Step::Failed => {
                 valuing.then(|| Event::ValuationFailed { task, round: self.offer().scope.round })

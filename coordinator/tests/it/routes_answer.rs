@@ -331,13 +331,17 @@ async fn a_task_without_its_escrow_is_not_published() {
 async fn only_blobs_that_a_task_waits_for_are_taken_and_only_if_they_fit() {
     let dir = tempfile::tempdir().unwrap();
     let mut spec = digits_spec();
-    let junk = [&[8u8, 0, 0, 0, 0, 0, 0, 0][..], &[7; 500]].concat();
+    let mut junk = [&[8u8, 0, 0, 0, 0, 0, 0, 0][..], &[7; 500]].concat();
+    junk.resize(base_model().len(), 7);
     spec.base_model = blob_digest(&junk);
     let shop = Shop::open(dir.path(), spec);
     let _: TaskView = shop.post("tasks", &shop.spec).await.unwrap();
     let path = |bytes: &[u8]| format!("blobs/{}", blob_digest(bytes));
     assert_eq!(shop.code("PUT", &path(b"else"), b"else".to_vec()).await, Code::NotFound);
-    assert_eq!(shop.code("PUT", &path(&junk), junk[1..].to_vec()).await, Code::Malformed);
+    assert_eq!(shop.code("PUT", &path(&junk), junk[1..].to_vec()).await, Code::Truncated);
+    let mut other = junk.clone();
+    other[100] ^= 1;
+    assert_eq!(shop.code("PUT", &path(&junk), other).await, Code::Malformed);
     let hostile = [Code::UpdateWrongSchema, Code::Malformed, Code::Truncated, Code::TooLarge];
     assert!(hostile.contains(&shop.code("PUT", &path(&junk), junk.clone()).await));
     let big = vec![0u8; 100_000];

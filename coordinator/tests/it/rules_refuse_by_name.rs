@@ -194,23 +194,6 @@ fn only_who_was_asked_may_commit() {
 }
 
 #[test]
-fn a_registration_is_replaced_only_by_one_that_expires_later() {
-    let mut world = World::published(1);
-    let sign = |seed, expires| {
-        let node = node(seed);
-        Registration::sign(market(), &Wallet::number(1), &node, Role::Participant, Tick(expires))
-    };
-    assert_eq!(world.code(Event::Registered(sign(7, 999_999).unwrap())), Code::Conflicting);
-    assert_eq!(world.code(Event::Registered(sign(7, 1_000_000).unwrap())), Code::Conflicting);
-    world.tell(Event::Registered(sign(7, 1_000_001).unwrap())).unwrap();
-    assert_eq!(world.engine.registration(address(1), None).unwrap().node_key, node(7).key());
-    // The old one, played again, does not come back.
-    let old = registration(1, Role::Participant);
-    assert_eq!(world.code(Event::Registered(old)), Code::Conflicting);
-    assert_eq!(world.code(Event::Registered(sign(8, 10).unwrap())), Code::DeadlinePassed);
-}
-
-#[test]
 fn a_task_is_refused_by_name() {
     let table: &[(&str, Code, Change<TaskSpec>)] = &[
         ("another chain", Code::WrongMarket, |s| s.market = other_market()),
@@ -275,6 +258,9 @@ fn too_few_commits_abandon_the_round_and_nobody_is_debited() {
     assert_eq!(report.missing.len(), 4);
     let missing = report.missing.iter().find(|(who, _)| *who == address(1)).unwrap();
     assert_eq!(missing.1, Missing::NoReveal);
+    for i in 2..=3 {
+        world.tell(world.enrolment(i)).unwrap();
+    }
     // The pool rolls over, the model stays, and the ledger hears nothing.
     assert!(world.engine.outstanding().is_empty());
     assert_eq!(world.offer().scope.round, Round(2));
@@ -342,7 +328,7 @@ fn a_providers_record_is_awaited_verified_and_paid_once() {
         |world: &World| world.engine.open_order(world.id, address(PROVIDER), world.now).is_some();
     assert!(open(&world));
     let record = world.record();
-    let event = Event::WorkRecorded(record.clone());
+    let event = Event::WorkRecorded { record: record.clone(), agrees: None };
     let applied = world.tell(event.clone()).unwrap();
     assert_eq!(applied.effects, [Effect::Value { task: world.id, round: Round(1) }]);
     assert!(!open(&world));
@@ -366,8 +352,8 @@ fn a_wrong_record_is_not_paid_and_a_late_one_is_gone() {
     let mut record = world.record();
     record.body.result.valuation.total_nano += 1_000;
     let record = node(PROVIDER).sign(record.body);
-    world.tell(Event::WorkRecorded(record.clone())).unwrap();
-    let honest = Event::WorkRecorded(world.record());
+    world.tell(Event::WorkRecorded { record: record.clone(), agrees: None }).unwrap();
+    let honest = Event::WorkRecorded { record: world.record(), agrees: None };
     assert_eq!(world.code(honest.clone()), Code::Conflicting);
     let digest = record.body.digest();
     let Event::Valued { task, round, result, .. } = world.valued() else { unreachable!() };

@@ -75,6 +75,15 @@ pub(crate) fn work_valuer() -> Box<dyn Valuer> {
 impl Shop {
     /// A coordinator on a folder; its ledger has the task's escrow, bonds and a stake.
     pub(crate) fn open(folder: &Path, spec: TaskSpec) -> Self {
+        Self::open_with(folder, spec, |_| {})
+    }
+
+    /// The same, with other settings.
+    pub(crate) fn open_with(
+        folder: &Path,
+        spec: TaskSpec,
+        change: impl FnOnce(&mut Config),
+    ) -> Self {
         let ledger = Arc::new(FakeLedger::default());
         ledger.open(&spec);
         {
@@ -87,14 +96,16 @@ impl Shop {
             books.stakes.insert(address(PROVIDER), stake);
             books.now = Tick(1);
         }
-        Self::on(folder, spec, ledger, work_valuer())
+        Self::with(folder, spec, ledger, work_valuer(), change)
     }
 
-    pub(crate) fn on(
+    /// A coordinator on a folder and a ledger.
+    pub(crate) fn with(
         folder: &Path,
         spec: TaskSpec,
         ledger: Arc<FakeLedger>,
         valuer: Box<dyn Valuer>,
+        change: impl FnOnce(&mut Config),
     ) -> Self {
         let clock = Arc::new(ManualClock::at(Tick(1_000)));
         let parts = Parts {
@@ -105,7 +116,8 @@ impl Shop {
             clock: clock.clone(),
             door: Some(Arc::new(|request: &[u8]| Ok(request.to_vec()))),
         };
-        let config = Config::new("127.0.0.1:0".parse().unwrap(), folder.to_owned());
+        let mut config = Config::new("127.0.0.1:0".parse().unwrap(), folder.to_owned());
+        change(&mut config);
         let (host, running) = Host::start(Folder::take(folder).unwrap(), parts).unwrap();
         let wallet = address(COORDINATOR);
         let door: florin_coordinator::LedgerDoor = Arc::new(|request: &[u8]| Ok(request.to_vec()));

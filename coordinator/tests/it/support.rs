@@ -1,6 +1,6 @@
 //! A small market: an engine with participants, a ledger in memory, keys, messages.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 use alloy_signer::SignerSync;
@@ -294,6 +294,7 @@ pub(crate) struct Books {
     pub(crate) finals: Vec<Settlement>,
     pub(crate) posts: u32,
     pub(crate) silent: bool,
+    pub(crate) penniless: BTreeSet<Address>,
 }
 
 impl FakeLedger {
@@ -333,8 +334,9 @@ impl Ledger for FakeLedger {
             books.now
         })
     }
-    fn balance(&self, _: Address) -> Result<Amount, LedgerError> {
-        unavailable()
+    fn balance(&self, account: Address) -> Result<Amount, LedgerError> {
+        let poor = self.books()?.penniless.contains(&account);
+        Ok(if poor { Amount::ZERO } else { fln("1") })
     }
     fn treasury(&self) -> Result<Amount, LedgerError> {
         unavailable()

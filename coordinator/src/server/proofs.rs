@@ -1,0 +1,91 @@
+//! Proofs of what can be claimed: one tree per task, built when its last final round is first asked for, away from the
+//! engine's thread, and kept until a later round is final.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use florin_protocol::{Round, TaskId};
+use tokio::sync::OnceCell;
+
+use super::body::blocking;
+use super::error::{ApiError, ApiResult};
+use crate::engine::{Engine, ProofTree};
+use crate::host::Host;
+
+/// Tasks whose tree is kept; the one that was asked for longest ago makes room.
+const TREES_MAX: usize = 64;
+
+/// The trees.
+#[derive(Debug, Default)]
+pub(super) struct Proofs {
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    trees: BTreeMap<TaskId, Place>,
+    asked: u64,
+}
+
+#[derive(Debug)]
+struct Place {
+    round: Round,
+    asked: u64,
+    tree: Arc<OnceCell<Arc<ProofTree>>>,
+}
+
+impl Proofs {
+    /// The tree of the task's last final round. Whoever asks while it is being built waits for the same one.
+    pub(super) async fn of(&self, host: &Host, task: TaskId) -> ApiResult<Arc<ProofTree>> {
+        let final_round =
+            move |engine: &Engine, _| engine.final_report(task).map(|report| report.scope.round);
+        let round = host.read(final_round).await??;
+        let place = self.place(task, round);
+        let built = place.get_or_try_init(|| async move {
+            let report = host.read(move |engine, _| engine.report(task, round).cloned()).await??;
+            blocking(move || ProofTree::of(&report).map(Arc::new)).await?.map_err(ApiError::from)
+        });
+        built.await.cloned()
+    }
+
+    fn place(&self, task: TaskId, round: Round) -> Arc<OnceCell<Arc<ProofTree>>> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.asked = kept.asked.saturating_add(1);
+        let asked = kept.asked;
+        if let Some(place) = kept.trees.get_mut(&task)
+            && place.round == round
+        {
+            place.asked = asked;
+            return Arc::clone(&place.tree);
+        }
+        if kept.trees.len() >= TREES_MAX && !kept.trees.contains_key(&task) {
+            let oldest = kept.trees.iter().min_by_key(|(_, place)| place.asked);
+            if let Some(oldest) = oldest.map(|(task, _)| *task) {
+                kept.trees.remove(&oldest);
+            }
+        }
+        let tree = Arc::new(OnceCell::new());
+        kept.trees.insert(task, Place { round, asked, tree: Arc::clone(&tree) });
+        tree
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_final_rounds_tree_has_one_place_until_a_later_round_is_final() {
+        let proofs = Proofs::default();
+        let task = |n| TaskId([n; 32]);
+        let first = proofs.place(task(0), Round(1));
+        assert!(Arc::ptr_eq(&first, &proofs.place(task(0), Round(1))));
+        assert!(!Arc::ptr_eq(&first, &proofs.place(task(0), Round(2))));
+        let kept = proofs.place(task(0), Round(2));
+        for n in 1..=100 {
+            proofs.place(task(n), Round(1));
+            assert!(Arc::ptr_eq(&kept, &proofs.place(task(0), Round(2))), "{n}");
+        }
+        assert_eq!(proofs.kept.lock().unwrap().trees.len(), TREES_MAX);
+    }
+}
