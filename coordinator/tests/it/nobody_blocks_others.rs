@@ -313,7 +313,7 @@ async fn a_task_too_large_for_the_machine_is_not_published() {
     let mut rows = digits_spec();
     rows.holdout.rows = 10_000_000;
     for spec in [large, rows] {
-        let shop = Shop::open(&dir.path().join(spec.id().short().to_string()), spec);
+        let shop = Shop::open(&dir.path().join(spec.id().short()), spec);
         let body = serde_json::to_vec(&shop.spec).unwrap();
         assert_eq!(shop.code("POST", "tasks", body).await, Code::BadTask);
     }
