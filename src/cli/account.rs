@@ -80,6 +80,9 @@ pub(crate) struct Audit {
     /// Only this round
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) round: Option<u32>,
+    /// Also hold the reports against the receipts that a participant keeps in this folder (its --state)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) receipts: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) market: MarketArg,
     #[command(flatten)]

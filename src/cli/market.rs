@@ -76,6 +76,9 @@ pub(crate) struct Participate {
     /// Most to put at risk [default: what all your rows take]; rows beyond the bond do not count
     #[arg(long, value_name = "AMOUNT")]
     pub(crate) bond: Option<Amount>,
+    /// An arbiter you trust besides the coordinator; about any other one you are warned. May be repeated
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) accept_arbiter: Vec<Address>,
     /// Seed of the local training [default: follows from the account]
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,

@@ -1,6 +1,6 @@
 //! `florin audit`: recomputes reports from public bytes, and names the first line that disagrees.
 
-use florin_participant::{AuditReport, RoundAudit, audit_task};
+use florin_participant::{AuditReport, RoundAudit, audit_task, kept_receipts};
 use florin_work::Difference;
 use serde_json::{Value, json};
 
@@ -16,13 +16,17 @@ pub(super) fn run(arguments: &Audit) -> anyhow::Result<Exit> {
     let ledger = compose::ledger(&arguments.market.market)?;
     let mut engine = compose::engine(arguments.engine)?;
     let rounds = arguments.round.map(|round| round..=round);
+    let receipts = match &arguments.receipts {
+        Some(folder) => kept_receipts(folder, task)?,
+        None => Vec::new(),
+    };
     let quiet = arguments.json.json;
     let mut heard = |audit: &RoundAudit| {
         if !quiet {
             say(audit);
         }
     };
-    let found = audit_task(&market, &*ledger, task, rounds, &mut *engine, &mut heard)?;
+    let found = audit_task(&market, &*ledger, task, rounds, &receipts, &mut *engine, &mut heard)?;
     if quiet {
         show::json(&as_json(&found))?;
     } else {
@@ -54,6 +58,9 @@ fn conclude(found: &AuditReport) {
     }
     if let Some(not_yet) = &found.not_yet {
         anstream::println!("\n{NOTE}{not_yet}{NOTE:#}");
+    }
+    for untold in &found.untold {
+        anstream::println!("{NOTE}{untold}{NOTE:#}");
     }
     let differences = found.differences();
     let style = if differences == 0 { GOOD } else { BAD };
@@ -87,6 +94,7 @@ fn as_json(found: &AuditReport) -> Value {
         "audited": found.rounds.len(),
         "rounds": found.recomputed(),
         "differences": differences,
+        "untold": found.untold,
         "not_yet": found.not_yet.as_ref().map(ToString::to_string),
     })
 }

@@ -34,6 +34,7 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
         task,
         seed: arguments.seed.unwrap_or_else(|| seed_of(wallet.address())),
         bond_max: arguments.bond,
+        arbiters: arguments.accept_arbiter.clone(),
         poll_ms: POLL_MS,
         patience: Patience::default(),
     };
