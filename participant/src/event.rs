@@ -40,6 +40,18 @@ pub enum Event {
         /// The task.
         task: TaskId,
     },
+    /// The coordinator refused to enrol it again.
+    NotEnrolled {
+        /// The task.
+        task: TaskId,
+        /// The coordinator's answer.
+        rejection: Rejection,
+    },
+    /// The task's arbiter is neither its coordinator nor one that the participant accepts.
+    UnknownArbiter {
+        /// The task's arbiter.
+        arbiter: Address,
+    },
     /// A round asks this participant.
     Asked {
         /// The round.
@@ -233,6 +245,14 @@ impl fmt::Display for Event {
             ),
             Self::BondStands { bond, .. } => write!(f, "the bond of {bond} FLN is enough"),
             Self::Enrolled { task } => write!(f, "enrolled in task {}", task.short()),
+            Self::NotEnrolled { task, rejection } => {
+                write!(f, "not enrolled again in task {}: {rejection}", task.short())
+            }
+            Self::UnknownArbiter { arbiter } => write!(
+                f,
+                "WARNING: arbiter {arbiter} is neither the coordinator nor one you accept; it may \
+                 cancel settlements before they are final, and take from your bond"
+            ),
             Self::Asked { round, pool, cohort } => {
                 write!(
                     f,

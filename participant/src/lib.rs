@@ -51,7 +51,7 @@ mod wallet;
 
 pub use agent::{
     AgentError, Bond, ClaimError, Drawn, Participant, ParticipantConfig, Participation, claim,
-    participate, return_bond,
+    kept_receipts, participate, return_bond,
 };
 pub use audit::{AuditError, AuditReport, NotYet, RoundAudit, audit_round, audit_task};
 pub use behaviour::{

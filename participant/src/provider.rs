@@ -256,6 +256,9 @@ impl Server<'_, '_> {
     fn pledge(&mut self, spec: &TaskSpec) -> Result<Result<(), String>, ProviderError> {
         let (ledger, wallet, task) = (self.parts.ledger, self.parts.wallet, spec.id());
         let me = wallet.address();
+        if let Err(error) = spec.check() {
+            return Ok(Err(error.to_string()));
+        }
         let coordinator = self.parts.client.coordinator().account;
         if spec.coordinator != coordinator {
             return Ok(Err(format!("its coordinator is {}, not {coordinator}", spec.coordinator)));

@@ -1,3 +1,5 @@
+//! The provider against a market: paid by the unit, whatever interrupts it.
+
 use florin_learning::{EngineKind, engine};
 
 use super::*;
@@ -16,6 +18,7 @@ fn participant(market: &Market) -> std::thread::JoinHandle<Participation> {
         task: market.task,
         seed: 7,
         bond_max: None,
+        arbiters: Vec::new(),
         poll_ms: 1_000,
         patience: QUICK,
     };

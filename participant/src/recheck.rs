@@ -72,7 +72,52 @@ fn continues(
         ("holdout", report.holdout, spec.holdout.digest),
     ];
     let wrong = table.iter().filter(|(_, reported, ours)| reported != ours);
-    wrong.map(|(line, reported, ours)| difference(*line, reported, ours)).collect()
+    let mut found: Vec<Difference> =
+        wrong.map(|(line, reported, ours)| difference(*line, reported, ours)).collect();
+    found.extend(cohort(spec, offer, report, before));
+    found
+}
+
+/// Whether the round was offered what the task has left for it, and to a cohort that the report
+/// accounts for to the last member.
+fn cohort(
+    spec: &TaskSpec,
+    offer: &Offer,
+    report: &Report,
+    before: Option<&Report>,
+) -> Vec<Difference> {
+    let mut found = Vec::new();
+    let pool = spec.pool_of_round(report.scope.round, before);
+    let pool = pool.map_or_else(|error| error.to_string(), |pool| pool.to_string());
+    if offer.pool.to_string() != pool {
+        found.push(difference("offer.pool", &offer.pool, &pool));
+    }
+    let asked = usize::try_from(spec.rounds.asked()).unwrap_or(usize::MAX);
+    let mut told: Vec<_> = report.entries.iter().map(|entry| entry.sender).collect();
+    told.extend(report.missing.iter().map(|(sender, _)| *sender));
+    told.sort_unstable();
+    let came = u32::try_from(report.entries.len()).unwrap_or(u32::MAX);
+    let enough = came >= spec.rounds.cohort_min || report.outcome != RoundOutcome::Settled;
+    let ascending = offer.cohort.is_sorted_by(|a, b| a < b);
+    let rules = [
+        ("offer.cohort ascending and within what the task asks", {
+            ascending && offer.cohort.len() <= asked
+        }),
+        ("entries and missing are the cohort", told == offer.cohort),
+        ("entries are at least cohort_min", enough),
+        ("entries ascending by sender", {
+            report.entries.is_sorted_by(|a, b| a.sender < b.sender)
+        }),
+    ];
+    found.extend(rules.iter().filter(|rule| !rule.1).map(|rule| difference(rule.0, &false, &true)));
+    for (i, entry) in report.entries.iter().enumerate() {
+        let counted = spec.rows_counted(entry.rows_declared, entry.bond);
+        if entry.rows_counted != counted {
+            let line = format!("entries[{i}].rows_counted");
+            found.push(difference(line, &entry.rows_counted, &counted));
+        }
+    }
+    found
 }
 
 pub(crate) fn difference(

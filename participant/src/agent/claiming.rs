@@ -1,7 +1,7 @@
 //! After the task, or whenever its owner likes: draw what is owed, and have the bond back.
 
 use florin_ledger::{Claim, Ledger, LedgerError, Refusal};
-use florin_protocol::{Address, Amount, Code, Signer, TaskId, Tick, merkle};
+use florin_protocol::{Address, Amount, Code, Digest, Signer, TaskId, Tick, merkle};
 
 use super::{Agent, AgentError};
 use crate::client::{Client, ClientError};
@@ -30,6 +30,19 @@ pub enum ClaimError {
         /// The running total that it was to prove.
         total: Amount,
     },
+    /// The proof is of another final root than the ledger's: a settlement has just become final.
+    #[error(
+        "task {task}: the coordinator proves by root {proven}, but the ledger's final root is \
+         {held}; one of them will catch up: try again"
+    )]
+    NotCurrent {
+        /// The task.
+        task: TaskId,
+        /// The root of the coordinator's proof.
+        proven: Digest,
+        /// The ledger's final root.
+        held: Digest,
+    },
     /// The coordinator.
     #[error(transparent)]
     Client(#[from] ClientError),
@@ -44,6 +57,7 @@ impl ClaimError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::BadProof { .. } => "BAD_PROOF",
+            Self::NotCurrent { .. } => "PROOF_NOT_CURRENT",
             Self::Client(error) => error.code(),
             Self::Ledger(error) => crate::ledger_code(error),
         }
@@ -53,8 +67,8 @@ impl ClaimError {
 impl crate::retry::Passing for ClaimError {
     fn is_passing(&self) -> bool {
         match self {
-            // A settlement may become final between proof and root; the next proof fits.
             Self::BadProof { .. } => false,
+            Self::NotCurrent { .. } => true,
             Self::Client(error) => error.is_passing(),
             Self::Ledger(error) => error.is_passing(),
         }
@@ -62,10 +76,12 @@ impl crate::retry::Passing for ClaimError {
 }
 
 /// Draws for `account` everything that the task's final settlements owe it and that is not drawn
-/// yet. `by` signs and sends; the tokens go to `account` in any case. Again: nothing happens.
+/// yet. `by` signs and sends; the tokens go to `account` in any case. It may be called whenever a
+/// settlement is final: while the task runs, and after it. Again: nothing happens.
 ///
 /// # Errors
-/// [`ClaimError`]. After [`LedgerError::Unavailable`] it may be called again.
+/// [`ClaimError`]. After [`LedgerError::Unavailable`] and [`ClaimError::NotCurrent`] it may be
+/// called again.
 pub fn claim(
     client: &Client,
     ledger: &dyn Ledger,
@@ -86,6 +102,9 @@ pub fn claim(
         return Ok(Drawn { amount: Amount::ZERO, total });
     }
     let root = ledger.task(task)?.map(|state| state.root).unwrap_or_default();
+    if root != proof.root {
+        return Err(ClaimError::NotCurrent { task, proven: proof.root, held: root });
+    }
     if !merkle::verify(root, account, total, &proof.proof) {
         return Err(ClaimError::BadProof { task, total });
     }
@@ -95,6 +114,14 @@ pub fn claim(
         // Somebody else sent it, or an earlier try arrived after all.
         Err(LedgerError::Refused(Refusal::NothingToClaim)) => {
             Ok(Drawn { amount: Amount::ZERO, total })
+        }
+        // The next settlement became final since the root was read.
+        Err(LedgerError::Refused(Refusal::BadProof)) => {
+            let held = ledger.task(task)?.map(|state| state.root).unwrap_or_default();
+            match held == root {
+                true => Err(ClaimError::BadProof { task, total }),
+                false => Err(ClaimError::NotCurrent { task, proven: root, held }),
+            }
         }
         Err(error) => Err(error.into()),
     }
@@ -145,8 +172,26 @@ pub fn return_bond(
 }
 
 impl Agent<'_, '_> {
+    /// Draws what is final by now, while the task goes on. Whatever goes wrong is told and no end:
+    /// there is another occasion, the last at the end.
+    pub(super) fn draw_meanwhile(&mut self, finalised: u32) {
+        self.drawn_at = finalised;
+        let (client, ledger) = (self.parts.client, self.parts.ledger);
+        match claim(client, ledger, self.parts.wallet, self.config.task, self.me) {
+            Ok(drawn) if drawn.amount.is_zero() => {}
+            Ok(drawn) => self.drew(drawn),
+            Err(error) => self.tell(&super::retrying(&error)),
+        }
+    }
+
+    fn drew(&mut self, drawn: Drawn) {
+        let Drawn { amount, total } = drawn;
+        self.claimed = self.claimed.plus(amount).unwrap_or(self.claimed);
+        self.tell(&Event::Claimed { task: self.config.task, amount, total });
+    }
+
     /// Draws what the task owes.
-    pub(super) fn draw(&mut self) -> Result<Amount, AgentError> {
+    pub(super) fn draw(&mut self) -> Result<(), AgentError> {
         let (client, ledger) = (self.parts.client, self.parts.ledger);
         let (wallet, task, me) = (self.parts.wallet, self.config.task, self.me);
         let tell = &mut self.tell;
@@ -159,15 +204,14 @@ impl Agent<'_, '_> {
         let drawn = drawn.map_err(|error| match error {
             ClaimError::Client(error) => error.into(),
             ClaimError::Ledger(error) => AgentError::from(error),
-            error @ ClaimError::BadProof { .. } => {
+            error @ (ClaimError::BadProof { .. } | ClaimError::NotCurrent { .. }) => {
                 AgentError::BadTask { task, why: error.to_string() }
             }
         })?;
         if !drawn.total.is_zero() {
-            let Drawn { amount, total } = drawn;
-            self.tell(&Event::Claimed { task, amount, total });
+            self.drew(drawn);
         }
-        Ok(drawn.amount)
+        Ok(())
     }
 
     /// Takes the bond out of the task.

@@ -3,7 +3,7 @@
 use florin_learning::data::DatasetError;
 use florin_learning::engine::TrainError;
 use florin_ledger::LedgerError;
-use florin_protocol::{Amount, Round, SignError, TaskId};
+use florin_protocol::{Address, Amount, Code, NodeKey, Role, Round, SignError, TaskId};
 
 use super::waiting::RegisterError;
 use crate::client::ClientError;
@@ -43,6 +43,23 @@ pub enum AgentError {
         limit: Amount,
         /// The task's smallest bond.
         least: Amount,
+    },
+    /// The wallet is known with another node key.
+    #[error(
+        "{account} is registered as {role} with node key {registered}, but this wallet's key is \
+         {ours}. A wallet keeps its first node key for ever, so that nobody can sign twice with \
+         two: use a wallet made from the same phrase by the program that registered it, or take \
+         part with another wallet"
+    )]
+    OtherNodeKey {
+        /// The account.
+        account: Address,
+        /// As what.
+        role: Role,
+        /// The key it is known with.
+        registered: NodeKey,
+        /// The key that this wallet has.
+        ours: NodeKey,
     },
     /// An offer that does not continue the task.
     #[error("round {round}: the offer is not trusted: {why}")]
@@ -93,6 +110,9 @@ impl From<RegisterError> for AgentError {
         match error {
             RegisterError::Client(error) => error.into(),
             RegisterError::Signing(error) => error.into(),
+            RegisterError::OtherNodeKey { account, role, registered, ours } => {
+                Self::OtherNodeKey { account, role, registered, ours }
+            }
         }
     }
 }
@@ -106,6 +126,7 @@ impl AgentError {
             Self::NotFunded { .. } => "NOT_FUNDED",
             Self::DataDoesNotFit { .. } | Self::Data(_) => "DATA_DOES_NOT_FIT",
             Self::BondLimit { .. } => "BOND_LIMIT_TOO_LOW",
+            Self::OtherNodeKey { .. } => Code::Conflicting.as_str(),
             Self::OfferNotTrusted { .. } => "OFFER_NOT_TRUSTED",
             Self::BadModel { .. } => "BAD_MODEL",
             Self::Training { .. } => "TRAINING_FAILED",

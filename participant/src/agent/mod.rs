@@ -35,6 +35,7 @@ use florin_protocol::{
 
 pub use claiming::{Bond, ClaimError, Drawn, claim, return_bond};
 pub use error::AgentError;
+pub use store::kept_receipts;
 pub(crate) use waiting::{EXPIRY_MS, register};
 
 use crate::behaviour::Behaviour;
@@ -59,6 +60,8 @@ pub struct ParticipantConfig {
     pub seed: u64,
     /// The most to put at risk; without a limit, as much as all rows take.
     pub bond_max: Option<Amount>,
+    /// Arbiters that are accepted besides the coordinator; about any other one a warning is told.
+    pub arbiters: Vec<Address>,
     /// How long the coordinator is asked to wait when nothing changes, in milliseconds; also about
     /// how long a stop may take.
     pub poll_ms: u64,
@@ -130,7 +133,9 @@ pub fn participate(
         shutdown,
         tell,
         guard,
-        enrolled: false,
+        enrolled_at: None,
+        drawn_at: 0,
+        claimed: Amount::ZERO,
         running: Running { round: Round(0), stage: Stage::Fresh, told: false, loss_micro: None },
         last: None,
         read: 0,
@@ -160,7 +165,9 @@ struct Agent<'a, 'p> {
     store: Store,
     spec: TaskSpec,
     guard: Guard,
-    enrolled: bool,
+    enrolled_at: Option<u32>,
+    drawn_at: u32,
+    claimed: Amount,
     running: Running,
     /// The report read last, if any was.
     last: Option<Report>,
@@ -183,7 +190,12 @@ impl Agent<'_, '_> {
                 other => other?,
             };
             self.enter(&view)?;
-            let own = Own { enrolled: self.enrolled, read: self.read, stage: self.running.stage };
+            let own = Own {
+                enrolled_at: self.enrolled_at,
+                drawn_at: self.drawn_at,
+                read: self.read,
+                stage: self.running.stage,
+            };
             let step = step::next(&view, self.me, own);
             // Only a wait may miss a change; after work the view is looked at again at once.
             seen = (step == Step::Wait).then_some(view.sequence);
@@ -192,8 +204,8 @@ impl Agent<'_, '_> {
                 Step::Finish => match self.finish() {
                     Err(_) if self.shutdown.requested() => break,
                     other => {
-                        let (drawn, bond) = other?;
-                        return Ok(self.summary(true, drawn, bond));
+                        let bond = other?;
+                        return Ok(self.summary(true, bond));
                     }
                 },
                 step => match self.take(step, &view) {
@@ -203,13 +215,18 @@ impl Agent<'_, '_> {
             }
         }
         self.tell(&Event::Stopped);
-        Ok(self.summary(false, Amount::ZERO, Bond::Untouched))
+        Ok(self.summary(false, Bond::Untouched))
     }
 
     fn take(&mut self, step: Step, view: &TaskView) -> Result<(), AgentError> {
         match step {
             Step::Read(round) => self.read_report(round),
-            Step::Join => self.join(),
+            Step::Join => self.join(view),
+            Step::Enrol => self.enrol_again(view),
+            Step::Draw => {
+                self.draw_meanwhile(view.finalised);
+                Ok(())
+            }
             Step::Train => self.train(offer(view)?),
             Step::Commit => self.commit(offer(view)?),
             Step::Reveal => self.reveal(view.round),
@@ -225,20 +242,20 @@ impl Agent<'_, '_> {
         })?)
     }
 
-    fn finish(&mut self) -> Result<(Amount, Bond), AgentError> {
-        let drawn = self.draw()?;
+    fn finish(&mut self) -> Result<Bond, AgentError> {
+        self.draw()?;
         let bond = self.have_bond_back()?;
         self.tell(&Event::Finished { task: self.config.task });
-        Ok((drawn, bond))
+        Ok(bond)
     }
 
-    fn summary(self, finished: bool, claimed: Amount, bond: Bond) -> Participation {
+    fn summary(self, finished: bool, bond: Bond) -> Participation {
         Participation {
             task: self.config.task,
             account: self.me,
             finished,
             statements: self.statements,
-            claimed,
+            claimed: self.claimed,
             bond,
             alarms: self.alarms,
         }

@@ -24,8 +24,10 @@ pub(super) enum Stage {
 /// What this participant knows of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Own {
-    /// Registered, bonded and enrolled, since this process began.
-    pub(super) enrolled: bool,
+    /// How many rounds were reported when it enrolled last, since this process began.
+    pub(super) enrolled_at: Option<u32>,
+    /// How many settlements were final when it drew last, since this process began.
+    pub(super) drawn_at: u32,
     /// Reports that were read.
     pub(super) read: u32,
     /// How far it is in the round that the view shows.
@@ -39,6 +41,10 @@ pub(super) enum Step {
     Read(Round),
     /// Register, bond and enrol.
     Join,
+    /// Enrol again: who missed a commit or a reveal is not asked before it does.
+    Enrol,
+    /// Draw what has become final.
+    Draw,
     /// Fetch the model and train.
     Train,
     /// Sign and send the commit.
@@ -51,8 +57,15 @@ pub(super) enum Step {
     Finish,
 }
 
-/// Decides.
+/// Decides. Drawing waits until there is nothing else to do.
 pub(super) fn next(view: &TaskView, me: Address, own: Own) -> Step {
+    match work(view, me, own) {
+        Step::Wait if view.finalised > own.drawn_at => Step::Draw,
+        step => step,
+    }
+}
+
+fn work(view: &TaskView, me: Address, own: Own) -> Step {
     if own.read < view.reported {
         return Step::Read(Round(own.read + 1));
     }
@@ -60,7 +73,12 @@ pub(super) fn next(view: &TaskView, me: Address, own: Own) -> Step {
     match view.phase {
         Phase::Done => Step::Finish,
         Phase::Closing | Phase::AwaitingBlobs => Step::Wait,
-        _ if !own.enrolled => Step::Join,
+        _ if own.enrolled_at.is_none() => Step::Join,
+        // Once for each report: the coordinator may have struck this participant off with it.
+        Phase::Enrolling if own.enrolled_at != Some(view.reported) => Step::Enrol,
+        _ if view.offer.is_some() && !asked && own.enrolled_at != Some(view.reported) => {
+            Step::Enrol
+        }
         Phase::Committing if asked => match own.stage {
             Stage::Fresh => Step::Train,
             Stage::Trained | Stage::Signed => Step::Commit,
@@ -149,7 +167,7 @@ mod tests {
             (Settling, Receipted, Step::Wait),
         ];
         for (phase, stage, step) in table {
-            let own = Own { enrolled: true, read: 2, stage };
+            let own = Own { enrolled_at: Some(2), drawn_at: 0, read: 2, stage };
             assert_eq!(next(&view(phase, 2, &[ME]), ME, own), step, "{phase:?} {stage:?}");
             let waits = next(&view(phase, 2, &[OTHER]), ME, own);
             assert_eq!(waits, Step::Wait, "{phase:?} {stage:?}, but others are asked");
@@ -158,7 +176,7 @@ mod tests {
 
     #[test]
     fn reports_are_read_first_and_joining_comes_before_work() {
-        let fresh = Own { enrolled: false, read: 0, stage: Stage::Fresh };
+        let fresh = Own { enrolled_at: None, drawn_at: 0, read: 0, stage: Stage::Fresh };
         assert_eq!(next(&view(Phase::Committing, 2, &[ME]), ME, fresh), Step::Read(Round(1)));
         let own = Own { read: 1, ..fresh };
         assert_eq!(next(&view(Phase::Done, 2, &[ME]), ME, own), Step::Read(Round(2)));
@@ -170,5 +188,33 @@ mod tests {
             assert_eq!(next(&view(phase, 2, &[]), ME, own), Step::Wait, "{phase:?}");
         }
         assert_eq!(next(&view(Phase::Done, 2, &[]), ME, own), Step::Finish);
+    }
+
+    #[test]
+    fn who_is_not_asked_enrols_again_once_for_each_report() {
+        use Phase::{Committing, Enrolling, Revealing, Valuing};
+        let enrolled =
+            |at| Own { enrolled_at: Some(at), drawn_at: 0, read: 2, stage: Stage::Fresh };
+        for phase in [Enrolling, Committing, Revealing, Valuing] {
+            let view = view(phase, 2, &[OTHER]);
+            assert_eq!(next(&view, ME, enrolled(1)), Step::Enrol, "{phase:?}");
+            assert_eq!(next(&view, ME, enrolled(2)), Step::Wait, "{phase:?}");
+        }
+        assert_eq!(next(&view(Committing, 2, &[ME]), ME, enrolled(1)), Step::Train);
+        let settling = TaskView { offer: None, ..view(Phase::Settling, 2, &[]) };
+        assert_eq!(next(&settling, ME, enrolled(1)), Step::Wait, "nothing is offered yet");
+    }
+
+    #[test]
+    fn what_became_final_is_drawn_while_there_is_nothing_else_to_do() {
+        let own = Own { enrolled_at: Some(2), drawn_at: 0, read: 2, stage: Stage::Committed };
+        let at = |phase, finalised| TaskView { finalised, ..view(phase, 2, &[ME]) };
+        assert_eq!(next(&at(Phase::Committing, 0), ME, own), Step::Wait);
+        assert_eq!(next(&at(Phase::Committing, 1), ME, own), Step::Draw);
+        assert_eq!(next(&at(Phase::Revealing, 1), ME, own), Step::Reveal, "work comes first");
+        let drawn = Own { drawn_at: 1, ..own };
+        assert_eq!(next(&at(Phase::Committing, 1), ME, drawn), Step::Wait);
+        assert_eq!(next(&at(Phase::Closing, 2), ME, drawn), Step::Draw);
+        assert_eq!(next(&at(Phase::Done, 2), ME, drawn), Step::Finish);
     }
 }

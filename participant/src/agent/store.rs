@@ -80,6 +80,19 @@ impl Store {
         self.keep_json(round, "report.json", report)
     }
 
+    /// Every receipt of the task that is on disk, ascending by round.
+    fn receipts(&self) -> Result<Vec<Signed<Receipt>>, FileError> {
+        let failed = |source| FileError::new("read", &self.folder, source);
+        let mut rounds = Vec::new();
+        for entry in std::fs::read_dir(&self.folder).map_err(failed)? {
+            let name = entry.map_err(failed)?.file_name();
+            rounds.extend(name.to_str().and_then(|name| name.parse().ok()).map(Round));
+        }
+        rounds.sort_unstable();
+        let receipts = rounds.into_iter().map(|round| self.receipt(round));
+        Ok(receipts.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+    }
+
     fn keep(&self, round: Round, name: &str, bytes: &[u8]) -> Result<(), FileError> {
         let path = self.path(round, name);
         durable::create_folder(path.parent().unwrap_or(&self.folder))?;
@@ -106,4 +119,13 @@ impl Store {
             .map(Some)
             .map_err(|error| FileError::new("read", &path, error.into()))
     }
+}
+
+/// The coordinator's receipts that a participation in `task` has kept in its data folder, ascending
+/// by round: what [`crate::audit_task`] holds the reports against.
+///
+/// # Errors
+/// [`FileError`], also where the folder has nothing of this task.
+pub fn kept_receipts(folder: &Path, task: TaskId) -> Result<Vec<Signed<Receipt>>, FileError> {
+    Store::new(folder, task).receipts()
 }

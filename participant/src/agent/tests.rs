@@ -1,11 +1,18 @@
+//! The agent against a market: what it earns, what it survives, what it refuses.
+
 use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use florin_learning::engine::{BackendError, EvalError, TrainError};
 use florin_learning::{
     Dataset, EngineKind, Evaluator, ModelSpec, Step as TrainStep, Trained, Trainer, Training,
     engine,
 };
-use florin_protocol::{Canonical, UpdateHeader, blob_digest, pay::Reason};
+use florin_protocol::{
+    Canonical, NodeSigner, Phase, Registration, Role, Tick, UpdateHeader, blob_digest, pay::Reason,
+};
 
 use super::*;
 use crate::behaviour::{BehaviourKind, Honest};
@@ -17,11 +24,18 @@ struct Counting {
     inner: Box<dyn Engine>,
     trained: u32,
     fails: bool,
+    /// The next training fails, and says so here.
+    fails_next: Arc<AtomicBool>,
 }
 
 impl Counting {
     fn new() -> Self {
-        Self { inner: engine(EngineKind::Reference, 1).unwrap(), trained: 0, fails: false }
+        Self {
+            inner: engine(EngineKind::Reference, 1).unwrap(),
+            trained: 0,
+            fails: false,
+            fails_next: Arc::default(),
+        }
     }
 }
 
@@ -35,7 +49,7 @@ impl Trainer for Counting {
         seed: u64,
         progress: &mut dyn FnMut(TrainStep) -> ControlFlow<()>,
     ) -> Result<Trained, TrainError> {
-        if self.fails {
+        if self.fails || self.fails_next.swap(false, Ordering::SeqCst) {
             return Err(TrainError::Diverged { step: 1 });
         }
         let trained = self.inner.train(model, start, data, how, seed, progress)?;
@@ -102,6 +116,7 @@ impl Person {
                 task: market.task,
                 seed: 7,
                 bond_max: None,
+                arbiters: vec![crate::testing::wallet(3).address()],
                 poll_ms: 2_000,
                 patience: Patience { first_ms: 1, longest_ms: 1, total_ms: 3 },
             },
@@ -115,15 +130,26 @@ impl Person {
         market: &Market,
         stop_after: Option<usize>,
     ) -> Result<Participation, AgentError> {
+        let mut told = 0;
+        self.run_until(market, |_| {
+            told += 1;
+            Some(told) == stop_after
+        })
+    }
+
+    /// Runs until the end, or until it was told a last event.
+    fn run_until(
+        &mut self,
+        market: &Market,
+        mut is_last: impl FnMut(&Event) -> bool,
+    ) -> Result<Participation, AgentError> {
         let client = Client::connect(&ClientConfig { url: market.url.clone(), pin: None })?;
         let shutdown = Shutdown::new();
-        let mut told = 0;
         let events = &mut self.events;
         let mut tell = |event: &Event| {
             assert!(!event.to_string().is_empty());
             events.push(event.clone());
-            told += 1;
-            if Some(told) == stop_after {
+            if is_last(event) {
                 shutdown.request();
             }
         };
@@ -138,7 +164,7 @@ impl Person {
         // What waits for ever is stopped, and then fails where the test expects an end.
         let watch = shutdown.clone();
         let watchdog = std::thread::spawn(move || {
-            watch.wait(std::time::Duration::from_secs(20));
+            watch.wait(Duration::from_secs(20));
             watch.request();
         });
         let done = participate(&self.config, parts, &shutdown, &mut tell);
@@ -191,7 +217,10 @@ fn a_stop_after_any_step_changes_nothing() {
         let done = if first.finished { first.clone() } else { person.run(&market, None).unwrap() };
         assert!(done.finished, "stopped after {stop}");
         assert_eq!(done.statements, whole.statements, "stopped after {stop}");
-        let drawn = first.claimed.max(done.claimed);
+        let drawn = match first.finished {
+            true => first.claimed,
+            false => first.claimed.plus(done.claimed).unwrap(),
+        };
         assert_eq!(drawn, whole.claimed, "stopped after {stop}");
         let balance = market.ledger.balance(person.wallet.address()).unwrap();
         assert_eq!(balance, fln("1000").plus(whole.claimed).unwrap(), "stopped after {stop}");
@@ -404,6 +433,132 @@ fn a_limited_bond_counts_fewer_rows() {
     let covered = person.events.iter().any(|e| matches!(e, Event::BondStands { covered: 20, .. }));
     assert!(covered);
     assert_ne!(report.digest(), report.previous);
+}
+
+/// Waits for something that another thread brings about.
+fn until(holds: impl Fn() -> bool) {
+    for _ in 0..2_000 {
+        if holds() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("it never happened");
+}
+
+#[test]
+fn who_was_struck_off_enrols_again_and_goes_on() {
+    let market = Market::begin(1, false);
+    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+    let fails = Arc::clone(&person.engine.fails_next);
+    fails.store(true, Ordering::SeqCst);
+    let done = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            until(|| !fails.load(Ordering::SeqCst));
+            market.pass_commit_deadline();
+        });
+        person.run(&market, None).unwrap()
+    });
+    assert_eq!(person.lost(), ["TRAINING_FAILED"]);
+    assert!(done.finished, "{:?}", person.events);
+    assert_eq!(market.heard("POST", "/enrol"), 2);
+    assert_eq!((done.statements.len(), done.alarms), (3, 0));
+    assert_eq!(done.statements[0].payout, Amount::ZERO, "nothing came of the first round");
+    assert!(!done.claimed.is_zero());
+    let enrolled = person.events.iter().filter(|e| matches!(e, Event::Enrolled { .. }));
+    assert_eq!(enrolled.count(), 1, "it is no news");
+}
+
+#[test]
+fn a_task_that_breaks_the_rules_is_refused_before_anything_is_bonded() {
+    let rules: [fn(&mut TaskSpec); 2] =
+        [|spec| spec.arbiter = spec.buyer, |spec| spec.budget.unbond_ms = 239_999];
+    for rule in rules {
+        let market = Market::with(1, false, rule);
+        let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+        let error = person.run(&market, None).unwrap_err();
+        assert_eq!(error.code(), "BAD_TASK", "{error}");
+        let me = person.wallet.address();
+        assert!(market.ledger.bond_of(market.task, me).unwrap().amount.is_zero());
+        assert_eq!(market.heard("POST", ""), 0, "nothing was said to the coordinator");
+    }
+}
+
+#[test]
+fn an_arbiter_that_nobody_vouched_for_is_warned_of() {
+    let warned = |arbiter: u8, accepted: Vec<Address>| {
+        let market =
+            Market::with(1, false, |spec| spec.arbiter = crate::testing::wallet(arbiter).address());
+        let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+        person.config.arbiters = accepted;
+        let done = person.run(&market, None).unwrap();
+        assert!(done.finished && done.alarms == 0);
+        person.events.iter().any(|event| matches!(event, Event::UnknownArbiter { .. }))
+    };
+    assert!(warned(3, Vec::new()));
+    assert!(!warned(3, vec![wallet(3).address()]));
+    assert!(!warned(2, Vec::new()), "the coordinator is known already");
+}
+
+#[test]
+fn a_wallet_with_another_node_key_is_told_which_one_is_registered() {
+    let market = Market::begin(1, false);
+    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+    let first = NodeSigner::from_seed(&[8; 32]);
+    let registration =
+        Registration::sign(market.spec.market, &wallet(4), &first, Role::Participant, Tick(99));
+    market.client().register(&registration.unwrap()).unwrap();
+    let error = person.run(&market, None).unwrap_err();
+    assert_eq!(error.code(), "CONFLICTING");
+    let (message, ours) = (error.to_string(), person.wallet.node_signer().key());
+    for part in [first.key().to_string(), ours.to_string(), "another wallet".to_owned()] {
+        assert!(message.contains(&part), "{part} in {message}");
+    }
+    let me = person.wallet.address();
+    assert!(market.ledger.bond_of(market.task, me).unwrap().amount.is_zero());
+}
+
+#[test]
+fn what_is_final_is_drawn_while_others_are_waited_for() {
+    let market = Market::begin(2, false);
+    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+    let mut other = Person::new(&market, 5, BehaviourKind::Honest);
+    let me = person.wallet.address();
+    let drawn = || market.ledger.claimed(market.task, me).unwrap();
+    let done = std::thread::scope(|scope| {
+        let running = scope.spawn(|| person.run(&market, None).unwrap());
+        // Until it has read the first report and is asked again.
+        let asked_twice = |event: &Event| matches!(event, Event::Asked { round: Round(2), .. });
+        other.run_until(&market, asked_twice).unwrap();
+        until(|| !drawn().is_zero());
+        assert!(market.client().task(market.task).unwrap().phase != Phase::Done);
+        assert!(other.run(&market, None).unwrap().finished);
+        running.join().unwrap()
+    });
+    assert!(done.finished);
+    let earned = Amount::total(done.statements.iter().map(|s| s.payout)).unwrap();
+    assert_eq!((done.claimed, drawn()), (earned, earned));
+}
+
+#[test]
+fn who_stops_early_may_claim_whenever_something_is_final() {
+    let market = Market::begin(1, false);
+    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+    let (client, me) = (market.client(), person.wallet.address());
+    let ledger = market.ledger.as_ref();
+    let claim = || claim(&client, ledger, &wallet(9), market.task, me).unwrap();
+    assert_eq!(claim(), Drawn::default(), "nothing is final yet");
+    let reported = |event: &Event| matches!(event, Event::Reported { .. });
+    let stopped = person.run_until(&market, reported).unwrap();
+    assert!(!stopped.finished && stopped.claimed.is_zero());
+    let first = claim();
+    assert!(!first.amount.is_zero());
+    assert_eq!(first.amount, stopped.statements[0].payout);
+    assert_eq!(claim(), Drawn { amount: Amount::ZERO, total: first.total });
+    let done = person.run(&market, None).unwrap();
+    let earned = Amount::total(done.statements.iter().map(|s| s.payout)).unwrap();
+    assert_eq!(first.amount.plus(done.claimed).unwrap(), earned);
+    assert_eq!(claim(), Drawn { amount: Amount::ZERO, total: earned });
 }
 
 #[test]

@@ -3,8 +3,8 @@
 
 use florin_ledger::Terms;
 use florin_protocol::{
-    Amount, Canonical, Digest, Enrol, Offer, Registration, Report, Role, SignError, Signer,
-    TaskSpec, TaskView,
+    Address, Amount, Canonical, Digest, Enrol, NodeKey, Offer, Registration, Report, Role,
+    SignError, Signer, TaskSpec, TaskView,
 };
 
 use super::step::Stage;
@@ -33,6 +33,15 @@ impl Agent<'_, '_> {
         if self.spec.market != market {
             return Err(bad("it is a task of another market than the ledger's".to_owned()));
         }
+        self.check_data()?;
+        let arbiter = self.spec.arbiter;
+        if arbiter != coordinator && !self.config.arbiters.contains(&arbiter) {
+            self.tell(&Event::UnknownArbiter { arbiter });
+        }
+        Ok(())
+    }
+
+    fn check_data(&self) -> Result<(), AgentError> {
         let data = self.parts.data;
         let unfit = |why: String| Err(AgentError::DataDoesNotFit { why });
         let (width, classes) = (self.spec.data.width, self.spec.data.classes);
@@ -54,7 +63,7 @@ impl Agent<'_, '_> {
 
     /// Registers, bonds and enrols. Each of them only as far as it is missing, so that it may be
     /// done again at every start.
-    pub(super) fn join(&mut self) -> Result<(), AgentError> {
+    pub(super) fn join(&mut self, view: &TaskView) -> Result<(), AgentError> {
         self.check_funded()?;
         let (wallet, client) = (self.parts.wallet, self.parts.client);
         let (guard, tell) = (&self.guard, &mut self.tell);
@@ -68,6 +77,14 @@ impl Agent<'_, '_> {
             self.tell(&Event::Registered { account: self.me });
         }
         self.bond()?;
+        self.enrol()?;
+        self.enrolled_at = Some(view.reported);
+        self.tell(&Event::Enrolled { task: self.config.task });
+        Ok(())
+    }
+
+    fn enrol(&mut self) -> Result<(), ClientError> {
+        let client = self.parts.client;
         let enrol = Enrol {
             market: self.spec.market,
             task: self.config.task,
@@ -75,9 +92,21 @@ impl Agent<'_, '_> {
             expires: client.now().after_ms(EXPIRY_MS),
         };
         let enrol = self.guard.sign(enrol);
-        self.with_client(|| client.enrol(&enrol))?;
-        self.enrolled = true;
-        self.tell(&Event::Enrolled { task: self.config.task });
+        self.with_client(|| client.enrol(&enrol))
+    }
+
+    /// Not asked, or not any more: the coordinator strikes off who missed a commit or a reveal, and
+    /// does not say so. For whoever is enrolled still, this changes nothing. A refusal is told and
+    /// no end: the next report is another occasion.
+    pub(super) fn enrol_again(&mut self, view: &TaskView) -> Result<(), AgentError> {
+        match self.enrol() {
+            Ok(()) => {}
+            Err(ClientError::Rejected(rejection)) => {
+                self.tell(&Event::NotEnrolled { task: self.config.task, rejection });
+            }
+            Err(error) => return Err(error.into()),
+        }
+        self.enrolled_at = Some(view.reported);
         Ok(())
     }
 
@@ -147,7 +176,7 @@ impl Agent<'_, '_> {
             self.running =
                 Running { round: view.round, stage: found.stage(), told: false, loss_micro: None };
         }
-        if !self.running.told && self.enrolled {
+        if !self.running.told && self.enrolled_at.is_some() {
             self.running.told = true;
             let (round, cohort) = (view.round, &offer.body.cohort);
             if cohort.contains(&self.me) {
@@ -179,6 +208,11 @@ impl Agent<'_, '_> {
             let why = format!("it begins with model {}, not {base}", offer.base_model);
             return not_trusted(why);
         }
+        let pool = self.spec.pool_of_round(round, last).unwrap_or_default();
+        if offer.pool != pool {
+            let why = format!("it offers up to {} FLN, where {pool} FLN are due", offer.pool);
+            return not_trusted(why);
+        }
         if offer.commit_by < offer.opened || offer.reveal_by < offer.commit_by {
             return not_trusted("its deadlines are not in order".to_owned());
         }
@@ -194,7 +228,7 @@ pub(crate) fn bond_for(spec: &TaskSpec, rows: u64, limit: Option<Amount>) -> Amo
 }
 
 /// Makes wallet and node key known in a role, unless they are. Returns whether it was needed. Safe
-/// to repeat.
+/// to repeat. A wallet has one node key in a role, for ever: two could sign against each other.
 pub(crate) fn register(
     guard: &Guard,
     wallet: &Wallet,
@@ -202,8 +236,12 @@ pub(crate) fn register(
     role: Role,
 ) -> Result<bool, RegisterError> {
     let known = client.registration(wallet.address(), role)?;
-    if known.is_some_and(|known| known.node_key == guard.key()) {
-        return Ok(false);
+    if let Some(Registration { node_key: registered, .. }) = known {
+        if registered == guard.key() {
+            return Ok(false);
+        }
+        let (account, ours) = (wallet.address(), guard.key());
+        return Err(RegisterError::OtherNodeKey { account, role, registered, ours });
     }
     let market = client.coordinator().market;
     let expires = client.now().after_ms(EXPIRY_MS);
@@ -218,13 +256,15 @@ pub(crate) enum RegisterError {
     Client(#[from] ClientError),
     #[error(transparent)]
     Signing(#[from] SignError),
+    #[error("{account} is registered as {role} with another node key, {registered}")]
+    OtherNodeKey { account: Address, role: Role, registered: NodeKey, ours: NodeKey },
 }
 
 impl Passing for RegisterError {
     fn is_passing(&self) -> bool {
         match self {
             Self::Client(error) => error.is_passing(),
-            Self::Signing(_) => false,
+            Self::Signing(_) | Self::OtherNodeKey { .. } => false,
         }
     }
 }

@@ -1,3 +1,5 @@
+//! The client against coordinators that are away, odd or false.
+
 use std::io::{Read, Write};
 use std::net::TcpListener;
 

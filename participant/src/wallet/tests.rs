@@ -1,3 +1,5 @@
+//! Wallets: made, opened, restored, and kept from the wrong hands.
+
 use florin_protocol::verify_wallet;
 
 use super::*;

@@ -5,22 +5,29 @@
 //! |---|---|
 //! | offers, reports | signed by the coordinator's node key, each continuing the one before |
 //! | updates | headers signed by their senders' registered node keys, bytes of the stated digests |
-//! | work | records signed by their providers, one paid, as many units as the report says |
+//! | work | records signed by pledged providers, each paid once, with the report's own result |
 //! | scores, model | recomputed from the bytes, once the holdout is public |
 //! | weights to root | recomputed from the scores, exactly |
-//! | money | the ledger holds what the last final report says |
+//! | money | every settlement on the ledger is a report's, and every settled report has one |
+//! | receipts | whoever has one finds its update among the round's entries |
 //!
-//! Where something differs, the first line is named. Where something cannot be checked yet, that is
-//! said too: silence about it would look like agreement.
+//! Where something differs, the first line is named. Where something cannot be checked, or not yet,
+//! that is said too: silence about it would look like agreement.
+
+mod books;
+mod receipts;
+#[cfg(test)]
+mod tests;
+mod work;
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use florin_learning::Engine;
-use florin_ledger::{Ledger, LedgerError, Settlement, SettlementStatus, TaskState};
+use florin_ledger::{Ledger, LedgerError};
 use florin_protocol::{
-    Address, Amount, Canonical, Code, Digest, NodeKey, Offer, Report, Role, Round, RoundOutcome,
-    Signed, TaskId, TaskSpec, TaskView, UpdateHeader, WorkRecord,
+    Address, Canonical, Code, Digest, NodeKey, Offer, Receipt, Report, Role, Round, RoundOutcome,
+    Signed, TaskId, TaskSpec, TaskView, UpdateHeader,
 };
 use florin_work::{AuditInputs, Difference, Inputs, WorkError, audit_round as recompute};
 
@@ -39,6 +46,8 @@ pub struct AuditReport {
     pub ledger: Vec<Difference>,
     /// What could not be checked, and when it can be.
     pub not_yet: Option<NotYet>,
+    /// What can never be checked any more, and why.
+    pub untold: Vec<String>,
 }
 
 /// What the audit of a round found.
@@ -153,8 +162,9 @@ impl AuditError {
     }
 }
 
-/// Audits the reported rounds of `rounds`, or all, and the ledger. `heard` is told about every
-/// audited round. The chain is followed from round 1 in any case.
+/// Audits the reported rounds of `rounds`, or all, and the ledger. `receipts` are the caller's own,
+/// as [`crate::kept_receipts`] finds them: each must have its update in its round's report. `heard`
+/// is told about every audited round. The chain is followed from round 1 in any case.
 ///
 /// # Errors
 /// [`AuditError`] where the audit could not be carried out.
@@ -163,6 +173,7 @@ pub fn audit_task(
     ledger: &dyn Ledger,
     task: TaskId,
     rounds: Option<RangeInclusive<u32>>,
+    receipts: &[Signed<Receipt>],
     engine: &mut dyn Engine,
     heard: &mut dyn FnMut(&RoundAudit),
 ) -> Result<AuditReport, AuditError> {
@@ -172,16 +183,19 @@ pub fn audit_task(
     if first == 0 || last > view.reported || (first > last && view.reported > 0) {
         return Err(AuditError::NoSuchRounds { first, last, reported: view.reported });
     }
-    let mut auditor = Auditor::new(client, &view)?;
+    let mut auditor = Auditor::new(client, Some(ledger), &view)?;
     let mut audited = Vec::new();
     let mut reports: Vec<Report> = Vec::new();
     for round in (1..=view.reported).map(Round) {
         let report = client.report(task, round)?.body;
         if (first..=last).contains(&round.0) {
-            let audit = auditor.audit(&report, reports.last(), engine)?;
+            let mut audit = auditor.audit(&report, reports.last(), engine)?;
+            let key = client.coordinator().node_key;
+            audit.differences.extend(receipts::ignored(&report, receipts, key));
             heard(&audit);
             audited.push(audit);
         } else {
+            auditor.remember_paid(&report);
             let before = reports.last().map_or(Digest(task.0), Report::digest);
             if report.previous != before {
                 audited.push(chain_broken(&report, before));
@@ -189,15 +203,13 @@ pub fn audit_task(
         }
         reports.push(report);
     }
-    let ledger = match audited.is_empty() {
-        true => Vec::new(),
-        false => audit_ledger(ledger, &view.spec, &reports)?,
-    };
+    let ledger = books::audit(client, ledger, &view.spec, &mut reports)?;
     let not_yet = auditor.holdout.is_none().then_some(WITHOUT_HOLDOUT);
-    Ok(AuditReport { task, rounds: audited, ledger, not_yet })
+    Ok(AuditReport { task, rounds: audited, ledger, not_yet, untold: auditor.untold })
 }
 
-/// Audits one round, without the ledger.
+/// Audits one round, without the ledger and the rounds before: whether its work was paid before,
+/// and its provider pledged, only [`audit_task`] can see.
 ///
 /// # Errors
 /// As [`audit_task`].
@@ -217,7 +229,7 @@ pub fn audit_round(
         Some(before) => Some(client.report(task, Round(before))?.body),
     };
     let report = client.report(task, round)?.body;
-    Auditor::new(client, &view)?.audit(&report, before.as_ref(), engine)
+    Auditor::new(client, None, &view)?.audit(&report, before.as_ref(), engine)
 }
 
 fn chain_broken(report: &Report, before: Digest) -> RoundAudit {
@@ -245,20 +257,29 @@ struct Papers<'a> {
 
 struct Auditor<'a> {
     client: &'a Client,
+    ledger: Option<&'a dyn Ledger>,
     spec: &'a TaskSpec,
     /// Absent before it is public.
     holdout: Option<Vec<u8>>,
     keys: BTreeMap<(Address, Role), Option<NodeKey>>,
+    /// Work records that were paid, and in which round first.
+    paid: BTreeMap<Digest, Round>,
+    untold: Vec<String>,
 }
 
 impl<'a> Auditor<'a> {
-    fn new(client: &'a Client, view: &'a TaskView) -> Result<Self, AuditError> {
+    fn new(
+        client: &'a Client,
+        ledger: Option<&'a dyn Ledger>,
+        view: &'a TaskView,
+    ) -> Result<Self, AuditError> {
         let spec = &view.spec;
         let holdout = match view.holdout_public {
             true => public(client.blob(spec.holdout.digest, holdout_bytes(spec)))?,
             false => None,
         };
-        Ok(Self { client, spec, holdout, keys: BTreeMap::new() })
+        let (keys, paid) = (BTreeMap::new(), BTreeMap::new());
+        Ok(Self { client, ledger, spec, holdout, keys, paid, untold: Vec::new() })
     }
 
     fn audit(
@@ -272,7 +293,7 @@ impl<'a> Auditor<'a> {
         let headers = self.client.headers(task, round)?;
         let records = self.client.records(task, round)?;
         let mut found = Vec::new();
-        self.signatures(&headers, &mut found)?;
+        self.signatures(report, &headers, &mut found)?;
         self.work(report, &records, &mut found)?;
         let headers: Vec<UpdateHeader> = headers.into_iter().map(|signed| signed.body).collect();
         let papers = Papers { report, before, offer: &offer, headers: &headers };
@@ -288,44 +309,34 @@ impl<'a> Auditor<'a> {
         Ok(RoundAudit { round, outcome: report.outcome, recomputed, differences: found })
     }
 
-    /// Whether every header was signed by the node key that its sender registered.
+    /// Whether every header was signed by the node key that its sender registered, and is what its
+    /// entry and its commit say.
     fn signatures(
         &mut self,
+        report: &Report,
         headers: &[Signed<UpdateHeader>],
         found: &mut Vec<Difference>,
     ) -> Result<(), AuditError> {
+        if headers.len() != report.entries.len() {
+            found.push(difference("entries", &report.entries.len(), &headers.len()));
+        }
         for (i, header) in headers.iter().enumerate() {
             let line = format!("headers[{i}].signature");
             self.signed_by(header, header.body.sender, Role::Participant, line, found)?;
         }
-        Ok(())
-    }
-
-    /// Whether every paid record exists, is its provider's, and states what was paid.
-    fn work(
-        &mut self,
-        report: &Report,
-        records: &[Signed<WorkRecord>],
-        found: &mut Vec<Difference>,
-    ) -> Result<(), AuditError> {
-        for (i, paid) in report.infrastructure.iter().enumerate() {
-            let line = |field: &str| format!("infrastructure[{i}].{field}");
-            let record = records.iter().find(|record| record.body.digest() == paid.record);
-            let Some(record) = record else {
-                found.push(difference(
-                    line("record"),
-                    &paid.record,
-                    &"no such record is published",
-                ));
-                continue;
-            };
-            self.signed_by(record, paid.provider, Role::Provider, line("record"), found)?;
-            if record.body.provider != paid.provider {
-                found.push(difference(line("provider"), &paid.provider, &record.body.provider));
-            }
-            let units = record.body.result.valuation.units;
-            if units != paid.units {
-                found.push(difference(line("units"), &paid.units, &units));
+        for (i, (entry, header)) in report.entries.iter().zip(headers).enumerate() {
+            let header = &header.body;
+            let committed = report.commits.iter().find(|(sender, _)| *sender == entry.sender);
+            let committed = committed.map_or_else(|| "none".to_owned(), |(_, c)| c.to_string());
+            let table = [
+                ("header", entry.header.to_string(), header.digest().to_string()),
+                ("sender", entry.sender.to_string(), header.sender.to_string()),
+                ("update", entry.update.to_string(), header.update.to_string()),
+                ("rows_declared", entry.rows_declared.to_string(), header.rows.to_string()),
+                ("commitment", committed, header.commitment().to_string()),
+            ];
+            for (field, reported, signed) in table.iter().filter(|(_, a, b)| a != b) {
+                found.push(difference(format!("entries[{i}].{field}"), reported, signed));
             }
         }
         Ok(())
@@ -440,80 +451,3 @@ fn public(bytes: Result<Vec<u8>, ClientError>) -> Result<Option<Vec<u8>>, Client
         other => other.map(Some),
     }
 }
-
-/// Whether the ledger holds what the reports say: every pending settlement as its report states it,
-/// and the root and totals of the last final one.
-fn audit_ledger(
-    ledger: &dyn Ledger,
-    spec: &TaskSpec,
-    reports: &[Report],
-) -> Result<Vec<Difference>, AuditError> {
-    let task = spec.id();
-    let Some(state) = ledger.task(task)? else {
-        return Ok(vec![difference("ledger", &"the reports settle it", &"no such task")]);
-    };
-    let mut found = Vec::new();
-    let mut last_final = None;
-    for report in reports {
-        match ledger.settlement(task, report.payout)? {
-            SettlementStatus::Final => last_final = Some(report),
-            SettlementStatus::Pending => pending(&state, report, &mut found),
-            SettlementStatus::Unknown => {}
-        }
-    }
-    let (root, data, infrastructure) = last_final.map_or_else(
-        || (Digest::default(), Amount::ZERO, Amount::ZERO),
-        |report| (report.root, report.data_total, report.infrastructure_total),
-    );
-    let table = [
-        ("ledger.root", root.to_string(), state.root.to_string()),
-        ("ledger.data_paid", data.to_string(), state.data_paid.to_string()),
-        (
-            "ledger.infrastructure_paid",
-            infrastructure.to_string(),
-            state.infrastructure_paid.to_string(),
-        ),
-    ];
-    for (line, reported, held) in table {
-        if reported != held {
-            found.push(difference(line, &reported, &held));
-        }
-    }
-    Ok(found)
-}
-
-fn pending(state: &TaskState, report: &Report, found: &mut Vec<Difference>) {
-    let posted = state
-        .pending
-        .iter()
-        .map(|pending| &pending.settlement)
-        .find(|settlement| settlement.payout == report.payout);
-    let expected = settlement_of(report);
-    if posted != Some(&expected) {
-        let line = format!("ledger.pending[{}]", report.scope.round);
-        found.push(difference(line, &format!("{expected:?}"), &format!("{posted:?}")));
-    }
-}
-
-/// The settlement that a report makes.
-fn settlement_of(report: &Report) -> Settlement {
-    let debits = report.lines.iter().filter(|line| !line.debit.is_zero());
-    let mut debits: Vec<(Address, Amount)> =
-        debits.map(|line| (line.account, line.debit)).collect();
-    debits.sort_unstable_by_key(|(account, _)| *account);
-    Settlement {
-        task: report.scope.task,
-        payout: report.payout,
-        round: report.scope.round,
-        report: report.digest(),
-        previous_root: report.root_before,
-        root: report.root,
-        data_total: report.data_total,
-        infrastructure_total: report.infrastructure_total,
-        debits,
-    }
-}
-
-#[cfg(test)]
-#[path = "audit_tests.rs"]
-mod tests;

@@ -1,116 +1,23 @@
-//! A whole small market for tests: the real ledger on a temporary file, and a coordinator of one
-//! page behind real HTTP. It does what an honest one does, one task at a time and without
-//! deadlines, unless a test asks it to lie.
+//! A coordinator in a few rules: one task, no deadlines but those that a test lets pass, and the
+//! lies that auditors and agents must see through.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::sync::Arc;
 
 use florin_learning::data::canonical_bytes;
-use florin_learning::{Dataset, EngineKind, engine};
-use florin_ledger::{Genesis, Ledger, LocalChain, Settlement, Terms};
+use florin_learning::{EngineKind, engine};
+use florin_ledger::{Ledger, LocalChain, Settlement};
 use florin_protocol::{
-    AbandonReason, Address, Aggregation, Amount, BlobRequest, Budget, Canonical, ChainId,
-    ClaimProof, Closing, Code, Commit, DataSchema, Digest, Enrol, Entry, Estimator, Holdout,
-    Market as MarketId, MarketInfo, Micro, Model, NodeSigner, Offer, Phase, Receipt, Registration,
-    Rejection, Report, Role, Round, RoundRules, Scope, Signed, Signer, TaskId, TaskSpec,
-    TaskSummary, TaskView, Tick, Training, UpdateHeader, WorkOrder, WorkQuery, WorkRecord,
-    WorkVerdict, blob_digest, close_round, totals_tree,
+    AbandonReason, Address, Amount, BlobRequest, Canonical, ClaimProof, Closing, Code, Commit,
+    Digest, Enrol, Entry, MarketInfo, Missing, NodeSigner, Offer, Phase, Receipt, Registration,
+    Rejection, Report, Role, Round, RoundOutcome, Scope, Signed, Signer, TaskSpec, TaskSummary,
+    TaskView, Tick, UpdateHeader, WorkOrder, WorkQuery, WorkRecord, WorkResult, WorkVerdict,
+    blob_digest, close_round, totals_tree,
 };
-use florin_work::{Inputs, carry_out, initial_model};
+use florin_work::{Inputs, Outcome, carry_out, initial_model};
 use serde::Serialize;
 
-use crate::client::{Client, ClientConfig};
-use crate::secret::Secret;
-use crate::wallet::Wallet;
-
-pub(crate) fn wallet(number: u8) -> Wallet {
-    Wallet::from_key(&Secret::new(format!("{number:064x}"))).unwrap()
-}
-
-pub(crate) fn fln(text: &str) -> Amount {
-    text.parse().unwrap()
-}
-
-/// Three overlapping clusters of four features, row by row from a stream of numbers.
-pub(crate) fn rows(count: usize, seed: u64) -> Dataset {
-    let mut hasher = blake3::Hasher::new_derive_key("florin test rows");
-    hasher.update(&seed.to_le_bytes());
-    let mut bytes = vec![0; count * 4];
-    hasher.finalize_xof().fill(&mut bytes);
-    let mut features = Vec::new();
-    let mut labels = Vec::new();
-    for (row, noise) in bytes.chunks(4).enumerate() {
-        let label = row % 3;
-        labels.push(label as u32);
-        for (column, byte) in noise.iter().enumerate() {
-            let centre = if column == label { 1.0 } else { 0.0 };
-            features.push(centre + f32::from(*byte) / 255.0);
-        }
-    }
-    Dataset::new(features, labels, 4, 3).unwrap()
-}
-
-/// A task of three rounds for one participant. Its digests are those of [`rows`] and of seed 1.
-pub(crate) fn spec() -> TaskSpec {
-    spec_in(MarketId { chain: ChainId(31_415), genesis: Digest([7; 32]) }, 1)
-}
-
-fn spec_in(market: MarketId, cohort: u32) -> TaskSpec {
-    let model = Model::Softmax { inputs: 4, classes: 3 };
-    TaskSpec {
-        version: 1,
-        market,
-        buyer: wallet(1).address(),
-        coordinator: wallet(2).address(),
-        arbiter: wallet(3).address(),
-        name: "clusters".to_owned(),
-        salt: 0,
-        base_model: blob_digest(&initial_model(&model, 1).unwrap()),
-        model,
-        data: DataSchema { width: 4, classes: 3 },
-        holdout: Holdout { digest: blob_digest(&canonical_bytes(&rows(60, 99))), rows: 60 },
-        training: Training {
-            epochs: 2,
-            batch: 8,
-            learning_rate: Micro(100_000),
-            momentum: Micro::ZERO,
-            weight_decay: Micro::ZERO,
-            clip_gradient: Micro::ZERO,
-            fedprox: Micro::ZERO,
-        },
-        rounds: RoundRules {
-            count: 3,
-            cohort_min: 1,
-            cohort_target: cohort,
-            over_selection: 0,
-            enrol_ms: 60_000,
-            train_ms: 60_000,
-            reveal_ms: 60_000,
-            value_ms: 60_000,
-            delta_norm_max: Micro(5_000_000),
-            aggregation: Aggregation::Mean,
-        },
-        estimator: Estimator::Path { nodes: 3 },
-        budget: Budget {
-            data: fln("30"),
-            infrastructure: fln("6"),
-            per_nat_max: fln("20"),
-            withheld: Micro(500_000),
-            bond_min: fln("1"),
-            bond_per_row: fln("0.05"),
-            debit_max: fln("1"),
-            stake_min: fln("5"),
-            per_unit: fln("0.1"),
-            challenge_ms: 0,
-            unbond_ms: 0,
-        },
-        expires: Tick::NEVER,
-    }
-}
+use super::{rows, wallet};
 
 /// How the coordinator lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,70 +38,69 @@ pub(crate) enum Lie {
     WrongBytes,
     /// Every request is answered with "later".
     Away,
+    /// Settlements are not posted.
+    NeverPosted,
+    /// Settlements are posted with another report's digest.
+    OtherReport,
+    /// A settlement is posted for a round that was never held.
+    NoReport,
+    /// The paid record states another result than the report.
+    OtherResult,
+    /// The work of round 1 is paid again in every round.
+    SameRecord,
+    /// The work is paid to wallet 6, which never pledged anything.
+    Accomplice,
 }
 
-struct Past {
+pub(super) struct Past {
     offer: Offer,
     report: Report,
     headers: Vec<Signed<UpdateHeader>>,
     records: Vec<Signed<WorkRecord>>,
 }
 
-struct State {
-    spec: TaskSpec,
-    node: NodeSigner,
-    ledger: Arc<LocalChain>,
-    phase: Phase,
-    sequence: u64,
-    enrolled: Vec<Address>,
-    registrations: BTreeMap<(Address, Role), Registration>,
-    offer: Option<Offer>,
-    commits: BTreeMap<Address, Commit>,
-    updates: BTreeMap<Address, (Signed<UpdateHeader>, Receipt)>,
-    past: Vec<Past>,
-    blobs: BTreeMap<Digest, Vec<u8>>,
-    order: Option<WorkOrder>,
-    wants_provider: bool,
-    lies: Vec<Lie>,
-    heard: Vec<String>,
+pub(super) struct State {
+    pub(super) spec: TaskSpec,
+    pub(super) node: NodeSigner,
+    pub(super) ledger: Arc<LocalChain>,
+    pub(super) phase: Phase,
+    pub(super) sequence: u64,
+    pub(super) enrolled: Vec<Address>,
+    pub(super) registrations: BTreeMap<(Address, Role), Registration>,
+    pub(super) offer: Option<Offer>,
+    pub(super) commits: BTreeMap<Address, Commit>,
+    pub(super) updates: BTreeMap<Address, (Signed<UpdateHeader>, Receipt)>,
+    pub(super) past: Vec<Past>,
+    pub(super) blobs: BTreeMap<Digest, Vec<u8>>,
+    pub(super) order: Option<WorkOrder>,
+    pub(super) wants_provider: bool,
+    pub(super) lies: Vec<Lie>,
+    pub(super) heard: Vec<String>,
 }
 
-/// The market: dropped, it is gone.
-pub(crate) struct Market {
-    pub(crate) ledger: Arc<LocalChain>,
-    pub(crate) task: TaskId,
-    pub(crate) spec: TaskSpec,
-    pub(crate) url: String,
-    state: Arc<(Mutex<State>, Condvar)>,
-    pub(crate) folder: tempfile::TempDir,
+pub(super) type Answer = Result<Vec<u8>, Rejection>;
+
+pub(super) fn json(value: &impl Serialize) -> Answer {
+    Ok(serde_json::to_vec(value).unwrap())
 }
 
-impl Market {
-    /// Opens a market with one funded task for `cohort` participants. Wallets 1 to 9 have 1,000 FLN
-    /// each; 1 is the buyer, 2 the coordinator, 3 the arbiter.
-    pub(crate) fn begin(cohort: u32, wants_provider: bool) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let node = NodeSigner::from_seed(&[42; 32]);
-        let genesis = Genesis {
-            chain_id: ChainId(31_415),
-            operator: wallet(2).address(),
-            operator_key: node.key(),
-            allocations: (1..10).map(|n| (wallet(n).address(), fln("1000"))).collect(),
-            created: Tick(1),
-        };
-        let path = folder.path().join("ledger");
-        let market = LocalChain::create(&path, &genesis).unwrap();
-        let ticks = AtomicU64::new(10);
-        let clock = Arc::new(move || Tick(ticks.fetch_add(1, Ordering::Relaxed)));
-        let ledger = Arc::new(LocalChain::open(&path, node.clone(), clock).unwrap());
-        let spec = spec_in(market, cohort);
-        ledger.open_task(&wallet(1), &Terms::of(&spec)).unwrap();
+pub(super) fn refuse<T>(code: Code) -> Result<T, Rejection> {
+    Err(Rejection::new(code, "as the test has it"))
+}
+
+impl State {
+    pub(super) fn new(
+        spec: TaskSpec,
+        node: NodeSigner,
+        ledger: Arc<LocalChain>,
+        wants_provider: bool,
+    ) -> Self {
         let model = initial_model(&spec.model, 1).unwrap();
         let holdout = canonical_bytes(&rows(60, 99));
-        let state = State {
-            spec: spec.clone(),
+        Self {
+            spec,
             node,
-            ledger: Arc::clone(&ledger),
+            ledger,
             phase: Phase::Enrolling,
             sequence: 1,
             enrolled: Vec::new(),
@@ -208,126 +114,10 @@ impl Market {
             wants_provider,
             lies: Vec::new(),
             heard: Vec::new(),
-        };
-        let state = Arc::new((Mutex::new(state), Condvar::new()));
-        let url = serve(Arc::clone(&state));
-        Self { ledger, task: spec.id(), spec, url, state, folder }
-    }
-
-    pub(crate) fn client(&self) -> Client {
-        Client::connect(&ClientConfig { url: self.url.clone(), pin: None }).unwrap()
-    }
-
-    pub(crate) fn lie(&self, lie: Lie) {
-        self.state.0.lock().unwrap().lies.push(lie);
-    }
-
-    pub(crate) fn be_honest(&self) {
-        self.state.0.lock().unwrap().lies.clear();
-    }
-
-    /// How many requests began so: `POST tasks/…/commits`.
-    pub(crate) fn heard(&self, method: &str, end: &str) -> usize {
-        let state = self.state.0.lock().unwrap();
-        state.heard.iter().filter(|line| line.starts_with(method) && line.ends_with(end)).count()
-    }
-}
-
-type Answer = Result<Vec<u8>, Rejection>;
-
-fn json(value: &impl Serialize) -> Answer {
-    Ok(serde_json::to_vec(value).unwrap())
-}
-
-fn refuse<T>(code: Code) -> Result<T, Rejection> {
-    Err(Rejection::new(code, "as the test has it"))
-}
-
-/// Serves on a free port, a thread for each connection, until the program ends.
-fn serve(state: Arc<(Mutex<State>, Condvar)>) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let state = Arc::clone(&state);
-            std::thread::spawn(move || stream.map(|stream| converse(&stream, &state)));
-        }
-    });
-    url
-}
-
-fn converse(stream: &TcpStream, state: &(Mutex<State>, Condvar)) {
-    let mut reader = BufReader::new(stream);
-    let mut line = String::new();
-    if reader.read_line(&mut line).unwrap_or(0) == 0 {
-        return;
-    }
-    let mut words = line.split_whitespace();
-    let method = words.next().unwrap().to_owned();
-    let path = words.next().unwrap().trim_start_matches("/v1/").to_owned();
-    let mut length = 0;
-    loop {
-        let mut header = String::new();
-        reader.read_line(&mut header).unwrap();
-        let header = header.trim().to_lowercase();
-        if let Some(value) = header.strip_prefix("content-length:") {
-            length = value.trim().parse().unwrap();
-        }
-        if header.is_empty() {
-            break;
         }
     }
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body).unwrap();
-    let (status, answer) = match answer(&method, &path, &body, state) {
-        Ok(bytes) if bytes.is_empty() => (204, bytes),
-        Ok(bytes) => (200, bytes),
-        Err(rejection) if rejection.code == Code::StorageFull => (507, json(&rejection).unwrap()),
-        Err(rejection) => (409, json(&rejection).unwrap()),
-    };
-    let head = format!(
-        "HTTP/1.1 {status} X\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
-        answer.len()
-    );
-    let mut stream = stream;
-    let _ = stream.write_all(&[head.as_bytes(), &answer].concat());
-}
 
-fn answer(method: &str, path: &str, body: &[u8], state: &(Mutex<State>, Condvar)) -> Answer {
-    let (path, query) = path.split_once('?').unwrap_or((path, ""));
-    let number = |key: &str| {
-        query.split('&').find_map(|part| part.strip_prefix(key)?.strip_prefix('=')?.parse().ok())
-    };
-    let (lock, changed) = state;
-    let mut state = lock.lock().unwrap();
-    state.heard.push(format!("{method} {path}"));
-    if state.lies.contains(&Lie::Away) {
-        return refuse(Code::StorageFull);
-    }
-    if let (Some(after), Some(wait_ms)) = (number("after"), number("wait_ms")) {
-        let waiting = |state: &mut State| state.sequence <= after;
-        let wait = Duration::from_millis(wait_ms);
-        state = changed.wait_timeout_while(state, wait, waiting).unwrap().0;
-    }
-    if let (None, Some(wait_ms)) = (number("after"), number("wait_ms")) {
-        let waiting = |state: &mut State| state.order.is_none() && state.phase != Phase::Done;
-        let wait = Duration::from_millis(wait_ms);
-        state = changed.wait_timeout_while(state, wait, waiting).unwrap().0;
-    }
-    let before = state.sequence;
-    let parts: Vec<&str> = path.split('/').collect();
-    let answer = match method {
-        "GET" => state.get(&parts),
-        _ => state.post(&parts, body),
-    };
-    if state.sequence != before {
-        changed.notify_all();
-    }
-    answer
-}
-
-impl State {
-    fn get(&self, parts: &[&str]) -> Answer {
+    pub(super) fn get(&self, parts: &[&str]) -> Answer {
         let round = |text: &str| text.parse::<usize>().ok()?.checked_sub(1);
         let past = |text: &str| match round(text).and_then(|round| self.past.get(round)) {
             Some(past) => Ok(past),
@@ -359,7 +149,7 @@ impl State {
         }
     }
 
-    fn post(&mut self, parts: &[&str], body: &[u8]) -> Answer {
+    pub(super) fn post(&mut self, parts: &[&str], body: &[u8]) -> Answer {
         let read = |_: serde_json::Error| Rejection::new(Code::Malformed, "not JSON");
         match parts {
             ["registrations"] => {
@@ -435,7 +225,7 @@ impl State {
             phase: self.phase,
             round,
             reported,
-            finalised: reported,
+            finalised: if self.is_final_at_once() { reported } else { 0 },
             enrolled: self.enrolled.len() as u32,
             committed: self.commits.len() as u32,
             revealed: self.updates.len() as u32,
@@ -471,14 +261,22 @@ impl State {
             self.enrolled.sort_unstable();
             self.sequence += 1;
         }
-        if self.phase == Phase::Enrolling
-            && self.enrolled.len() as u32 == self.spec.rounds.cohort_target
-        {
+        if self.phase == Phase::Enrolling {
             self.open();
         }
     }
 
+    pub(super) fn pass_commit_deadline(&mut self) {
+        assert_eq!(self.phase, Phase::Committing);
+        self.enrolled.retain(|sender| self.commits.contains_key(sender));
+        self.settle(&[]);
+    }
+
+    /// Begins a round, as soon as there are participants enough.
     fn open(&mut self) {
+        if (self.enrolled.len() as u32) < self.spec.rounds.cohort_target {
+            return self.change(Phase::Enrolling);
+        }
         let before = self.past.last().map(|past| &past.report);
         let pool = self.spec.pool_of_round(self.scope().round, before).unwrap();
         let lie = self.lies(Lie::WrongBase) && before.is_some();
@@ -587,62 +385,28 @@ impl State {
         json(&WorkVerdict { units })
     }
 
+    /// Closes the round: its report, its settlement, and the next round or the end.
     fn settle(&mut self, records: &[Signed<WorkRecord>]) {
         let offer = self.offer.take().unwrap();
         let mut entries = self.entries();
         if self.lies(Lie::LostUpdate) {
             entries.remove(0);
         }
-        let updates: Vec<Vec<u8>> =
-            entries.iter().map(|entry| self.blobs[&entry.update].clone()).collect();
-        let inputs = Inputs {
-            spec: &self.spec,
-            base: &self.blobs[&offer.base_model],
-            holdout: &self.blobs[&self.spec.holdout.digest],
-            entries: &entries,
-            updates: &updates,
-        };
-        let mut engine = engine(EngineKind::Reference, 1).unwrap();
-        let outcome = match entries.is_empty() {
-            true => Err(AbandonReason::TooFewUpdates { got: 0, needed: 1 }),
-            false => {
-                carry_out(&inputs, engine.as_mut()).map_err(|_| AbandonReason::ValuationFailed)
-            }
-        };
+        let outcome = self.work(&offer, &entries);
         let mut result = outcome.as_ref().map(|outcome| outcome.result.clone());
         if let (true, Ok(result)) = (self.lies(Lie::WrongScore), &mut result) {
             result.valuation.scores[0].score_nano += 50_000_000;
         }
-        let commits: Vec<_> =
-            self.commits.values().map(|said| (said.sender, said.commitment)).collect();
-        let work: Vec<_> = records
-            .iter()
-            .map(|r| (r.body.provider, r.body.digest(), r.body.result.valuation.units))
-            .collect();
-        let before = self.past.last().map(|past| &past.report);
-        let mut report = close_round(&Closing {
-            spec: &self.spec,
-            offer: &offer,
-            before,
-            commits: &commits,
-            entries: &entries,
-            missing: &[],
-            result: result.as_ref().map_err(|reason| **reason),
-            work: &work,
-        })
-        .unwrap();
-        if self.lies(Lie::WrongPayout) {
-            let line = &mut report.lines[0];
-            line.payout = line.payout.plus(Amount::from_units(1)).unwrap();
-        }
+        let records = self.paid(records);
+        let report = self.report(&offer, &entries, result.as_ref().map_err(|why| **why), &records);
         if let Ok(outcome) = outcome {
             self.blobs.insert(outcome.result.model, outcome.model);
         }
-        self.post_to_ledger(&report);
         let headers = self.updates.values().map(|(header, _)| header.clone());
         let kept = |h: &Signed<UpdateHeader>| entries.iter().any(|e| e.sender == h.body.sender);
         let headers = headers.filter(kept).collect();
-        self.past.push(Past { offer, report, headers, records: records.to_vec() });
+        self.past.push(Past { offer, report, headers, records });
+        self.post_to_ledger();
         if self.past.len() as u32 == self.spec.rounds.count {
             self.ledger.close(&wallet(2), self.spec.id()).unwrap();
             self.change(Phase::Done);
@@ -651,25 +415,124 @@ impl State {
         }
     }
 
-    fn post_to_ledger(&self, report: &Report) {
+    fn work(&self, offer: &Offer, entries: &[Entry]) -> Result<Outcome, AbandonReason> {
+        if entries.is_empty() {
+            return Err(AbandonReason::TooFewUpdates { got: 0, needed: 1 });
+        }
+        let updates: Vec<Vec<u8>> =
+            entries.iter().map(|entry| self.blobs[&entry.update].clone()).collect();
+        let inputs = Inputs {
+            spec: &self.spec,
+            base: &self.blobs[&offer.base_model],
+            holdout: &self.blobs[&self.spec.holdout.digest],
+            entries,
+            updates: &updates,
+        };
+        let mut engine = engine(EngineKind::Reference, 1).unwrap();
+        carry_out(&inputs, engine.as_mut()).map_err(|_| AbandonReason::ValuationFailed)
+    }
+
+    /// The records that the report pays: those that came, unless it lies.
+    fn paid(&self, records: &[Signed<WorkRecord>]) -> Vec<Signed<WorkRecord>> {
+        let Some(came) = records.first() else {
+            return Vec::new();
+        };
+        let mut body = came.body.clone();
+        if self.lies(Lie::OtherResult) {
+            body.result.valuation.loss_before_nano += 1_000;
+            return vec![wallet(5).node_signer().sign(body)];
+        }
+        if self.lies(Lie::Accomplice) {
+            body.provider = wallet(6).address();
+            return vec![wallet(6).node_signer().sign(body)];
+        }
+        match self.past.first() {
+            Some(first) if self.lies(Lie::SameRecord) => first.records.clone(),
+            _ => records.to_vec(),
+        }
+    }
+
+    fn report(
+        &self,
+        offer: &Offer,
+        entries: &[Entry],
+        result: Result<&WorkResult, AbandonReason>,
+        records: &[Signed<WorkRecord>],
+    ) -> Report {
+        let commits: Vec<_> =
+            self.commits.values().map(|said| (said.sender, said.commitment)).collect();
+        let absent = offer.cohort.iter().filter(|who| !entries.iter().any(|e| e.sender == **who));
+        let missing: Vec<_> = absent
+            .map(|who| match self.commits.contains_key(who) {
+                true => (*who, Missing::NoReveal),
+                false => (*who, Missing::NoCommit),
+            })
+            .collect();
+        let units = result.map_or(0, |result| result.valuation.units);
+        let work: Vec<_> =
+            records.iter().map(|r| (r.body.provider, r.body.digest(), units)).collect();
+        let mut report = close_round(&Closing {
+            spec: &self.spec,
+            offer,
+            before: self.past.last().map(|past| &past.report),
+            commits: &commits,
+            entries,
+            missing: &missing,
+            result,
+            work: &work,
+        })
+        .unwrap();
+        if self.lies(Lie::WrongPayout) {
+            let line = &mut report.lines[0];
+            line.payout = line.payout.plus(Amount::from_units(1)).unwrap();
+        }
+        report
+    }
+
+    fn post_to_ledger(&self) {
+        let report = &self.past.last().unwrap().report;
+        if report.outcome != RoundOutcome::Settled || self.lies(Lie::NeverPosted) {
+            return;
+        }
+        let mut before = self.past.iter().rev().skip(1).map(|past| &past.report);
+        let before = before.find(|report| report.outcome == RoundOutcome::Settled);
         let debits = report.lines.iter().filter(|line| !line.debit.is_zero());
-        let settlement = Settlement {
+        let mut settlement = Settlement {
             task: self.spec.id(),
             payout: report.payout,
             round: report.scope.round,
             report: report.digest(),
-            previous_root: report.root_before,
+            previous_root: before.map_or(Digest::default(), |report| report.root),
             root: report.root,
             data_total: report.data_total,
             infrastructure_total: report.infrastructure_total,
             debits: debits.map(|line| (line.account, line.debit)).collect(),
         };
+        if self.lies(Lie::OtherReport) {
+            settlement.report = Digest([1; 32]);
+        }
         self.ledger.post(&wallet(2), &settlement).unwrap();
-        while self.ledger.finalize(&wallet(2), self.spec.id()).unwrap() == 0 {}
+        if self.lies(Lie::NoReport) {
+            let round = Round(99);
+            let payout = Report::payout_id(self.spec.id(), round);
+            let previous_root = settlement.root;
+            let more = Settlement { round, payout, previous_root, ..settlement };
+            self.ledger.post(&wallet(2), &more).unwrap();
+        }
+        if self.is_final_at_once() {
+            while self.ledger.finalize(&wallet(2), self.spec.id()).unwrap() == 0 {}
+        }
+    }
+
+    /// Without a challenge window every settlement is final as soon as it is posted; with one, none
+    /// is while a test lasts.
+    fn is_final_at_once(&self) -> bool {
+        self.spec.budget.challenge_ms == 0
     }
 
     fn proof(&self, account: Address) -> Answer {
-        let Some(past) = self.past.last() else {
+        let root = self.ledger.task(self.spec.id()).unwrap().unwrap().root;
+        let Some(past) = self.past.iter().rfind(|past| past.report.root == root) else {
             return refuse(Code::NotYetPublic);
         };
         let standing = past.report.standings.get(&account).copied().unwrap_or_default();

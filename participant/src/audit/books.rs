@@ -1,0 +1,188 @@
+//! The ledger against the reports: every settlement that stands is the one that a report makes, and
+//! every settled report has one.
+//!
+//! | line | what differs |
+//! |---|---|
+//! | `ledger` | the task is not on the ledger |
+//! | `ledger.terms` | it is, but on other terms |
+//! | `ledger.pending[ROUND]` | a settlement of a round that no report settles |
+//! | `ledger.pending[ROUND].FIELD` | a settlement that is not its report's |
+//! | `ledger.settlements[ROUND]` | a settled report without a settlement |
+//! | `ledger.root`, `ledger.…_paid` | final totals that are not those of the last final report |
+
+use std::time::Duration;
+
+use florin_ledger::{Ledger, LedgerError, Settlement, SettlementStatus, TaskState, Terms};
+use florin_protocol::{Address, Amount, Canonical, Digest, Report, RoundOutcome, TaskSpec};
+use florin_work::Difference;
+
+use super::AuditError;
+use crate::client::Client;
+use crate::recheck::difference;
+
+/// How often the ledger is looked at, while the task goes on under our eyes.
+const LOOKS_MAX: u32 = 12;
+/// Time between two looks.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+
+/// Holds the ledger against the reports. Reports that appear meanwhile are added to `reports`: a
+/// report is published before its settlement is posted, so a settlement that is seen and has no
+/// report afterwards never had one.
+pub(super) fn audit(
+    client: &Client,
+    ledger: &dyn Ledger,
+    spec: &TaskSpec,
+    reports: &mut Vec<Report>,
+) -> Result<Vec<Difference>, AuditError> {
+    let task = spec.id();
+    for look in 1.. {
+        let books = Books::read(ledger, spec, reports)?;
+        let known = reports.len();
+        let view = client.task(task)?;
+        while let Some(next) = next_round(reports).filter(|next| next.0 <= view.reported) {
+            reports.push(client.report(task, next)?.body);
+        }
+        let is_still = known == reports.len() && books.is_steady && !books.awaits(reports);
+        if is_still || look >= LOOKS_MAX {
+            return Ok(books.differences(spec, reports));
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+    Ok(Vec::new())
+}
+
+fn next_round(reports: &[Report]) -> Option<florin_protocol::Round> {
+    u32::try_from(reports.len()).ok()?.checked_add(1).map(florin_protocol::Round)
+}
+
+/// What the ledger says at one moment.
+struct Books {
+    state: Option<TaskState>,
+    /// Of the reports' settlements, in their order.
+    statuses: Vec<SettlementStatus>,
+    /// Whether nothing changed while it was read.
+    is_steady: bool,
+}
+
+impl Books {
+    fn read(ledger: &dyn Ledger, spec: &TaskSpec, reports: &[Report]) -> Result<Self, LedgerError> {
+        let task = spec.id();
+        let state = ledger.task(task)?;
+        let statuses = reports
+            .iter()
+            .map(|report| ledger.settlement(task, Report::payout_id(task, report.scope.round)))
+            .collect::<Result<_, _>>()?;
+        let is_steady = ledger.task(task)? == state;
+        Ok(Self { state, statuses, is_steady })
+    }
+
+    /// Whether the last report's settlement may be on its way still.
+    fn awaits(&self, reports: &[Report]) -> bool {
+        let open = self.state.as_ref().is_some_and(|state| !state.closed);
+        let unknown = self.statuses.last() == Some(&SettlementStatus::Unknown);
+        open && unknown && reports.last().is_some_and(is_settled)
+    }
+
+    fn differences(&self, spec: &TaskSpec, reports: &[Report]) -> Vec<Difference> {
+        let Some(state) = &self.state else {
+            return vec![difference("ledger", &"the reports settle it", &"no such task")];
+        };
+        let mut found = Vec::new();
+        if state.terms != Terms::of(spec) {
+            let (ours, theirs) = (format!("{:?}", Terms::of(spec)), format!("{:?}", state.terms));
+            found.push(difference("ledger.terms", &ours, &theirs));
+        }
+        for pending in &state.pending {
+            found.extend(compare(&pending.settlement, reports));
+        }
+        let is_final = |status: &SettlementStatus| *status == SettlementStatus::Final;
+        let last_final = self.statuses.iter().rposition(is_final);
+        let later = last_final.map_or(0, |last| last + 1);
+        for (report, status) in reports.iter().zip(&self.statuses).skip(later) {
+            if *status == SettlementStatus::Unknown && is_settled(report) {
+                let line = format!("ledger.settlements[{}]", report.scope.round);
+                let held = match state.closed {
+                    false => "the ledger does not know its settlement",
+                    true => "the task was closed without its settlement: nobody is paid for it",
+                };
+                found.push(difference(line, &"settled", &held));
+            }
+        }
+        finals(state, last_final.and_then(|last| reports.get(last)), &mut found);
+        found
+    }
+}
+
+/// Whether the final totals are those of the last report whose settlement is final.
+fn finals(state: &TaskState, last: Option<&Report>, found: &mut Vec<Difference>) {
+    let (root, data, infrastructure) = last.map_or_else(
+        || (Digest::default(), Amount::ZERO, Amount::ZERO),
+        |report| (report.root, report.data_total, report.infrastructure_total),
+    );
+    let (data_paid, infrastructure_paid) = (state.data_paid, state.infrastructure_paid);
+    let table = [
+        ("root", root.to_string(), state.root.to_string()),
+        ("data_paid", data.to_string(), data_paid.to_string()),
+        ("infrastructure_paid", infrastructure.to_string(), infrastructure_paid.to_string()),
+    ];
+    for (line, reported, held) in table.iter().filter(|(_, a, b)| a != b) {
+        found.push(difference(format!("ledger.{line}"), reported, held));
+    }
+}
+
+fn is_settled(report: &Report) -> bool {
+    report.outcome == RoundOutcome::Settled
+}
+
+/// The fields in which a posted settlement is not the one that its round's report makes.
+pub(super) fn compare(posted: &Settlement, reports: &[Report]) -> Vec<Difference> {
+    let line = format!("ledger.pending[{}]", posted.round);
+    let Some(at) = reports.iter().position(|report| report.scope.round == posted.round) else {
+        let held = format!("a settlement up to {} FLN", posted.data_total);
+        return vec![difference(line, &"no report of this round", &held)];
+    };
+    let (before, report) = (&reports[..at], &reports[at]);
+    if !is_settled(report) {
+        let held = format!("a settlement up to {} FLN", posted.data_total);
+        return vec![difference(line, &"the round was abandoned", &held)];
+    }
+    let ours = settlement_of(report, before.iter().rfind(|report| is_settled(report)));
+    let infrastructure = (ours.infrastructure_total, posted.infrastructure_total);
+    let table = [
+        ("task", ours.task.to_string(), posted.task.to_string()),
+        ("payout", ours.payout.to_string(), posted.payout.to_string()),
+        ("report", ours.report.to_string(), posted.report.to_string()),
+        ("previous_root", ours.previous_root.to_string(), posted.previous_root.to_string()),
+        ("root", ours.root.to_string(), posted.root.to_string()),
+        ("data_total", ours.data_total.to_string(), posted.data_total.to_string()),
+        ("infrastructure_total", infrastructure.0.to_string(), infrastructure.1.to_string()),
+        ("debits", debits(&ours), debits(posted)),
+    ];
+    let wrong = table.iter().filter(|(_, reported, held)| reported != held);
+    wrong.map(|(name, ours, held)| difference(format!("{line}.{name}"), ours, held)).collect()
+}
+
+fn debits(settlement: &Settlement) -> String {
+    let debit = |(account, amount): &(Address, Amount)| format!("{account}: {amount}");
+    format!("[{}]", settlement.debits.iter().map(debit).collect::<Vec<_>>().join(", "))
+}
+
+/// The settlement that a report makes, after the settled report before it.
+pub(super) fn settlement_of(report: &Report, before: Option<&Report>) -> Settlement {
+    let debits = report.lines.iter().filter(|line| !line.debit.is_zero());
+    let mut debits: Vec<(Address, Amount)> =
+        debits.map(|line| (line.account, line.debit)).collect();
+    debits.sort_unstable_by_key(|(account, _)| *account);
+    let (task, round) = (report.scope.task, report.scope.round);
+    Settlement {
+        task,
+        payout: Report::payout_id(task, round),
+        round,
+        report: report.digest(),
+        previous_root: before.map_or(Digest::default(), |report| report.root),
+        root: report.root,
+        data_total: report.data_total,
+        infrastructure_total: report.infrastructure_total,
+        debits,
+    }
+}

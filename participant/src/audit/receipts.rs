@@ -1,0 +1,31 @@
+//! Receipts against reports: what the coordinator promised to count, and what it counted.
+
+use florin_protocol::{NodeKey, Receipt, Report, Signed};
+use florin_work::Difference;
+
+use crate::recheck::difference;
+
+/// The receipts of the report's round whose update is not among its entries, and those that the
+/// coordinator never signed. Receipts of other tasks and rounds are none of its business.
+pub(super) fn ignored(
+    report: &Report,
+    receipts: &[Signed<Receipt>],
+    coordinator: NodeKey,
+) -> Vec<Difference> {
+    let mut found = Vec::new();
+    for receipt in receipts.iter().filter(|receipt| receipt.body.scope == report.scope) {
+        let Receipt { sender, update, .. } = receipt.body;
+        let line = |what: &str| format!("receipts[{sender}].{what}");
+        if let Err(error) = receipt.verify(coordinator) {
+            // It proves nothing then, and whoever holds it should know.
+            found.push(difference(line("signature"), &"the coordinator's", &error));
+            continue;
+        }
+        let entry = report.entries.iter().find(|entry| entry.sender == sender);
+        if entry.is_none_or(|entry| entry.header != update) {
+            let reported = entry.map_or("no entry".to_owned(), |entry| entry.header.to_string());
+            found.push(difference(line("update"), &reported, &update));
+        }
+    }
+    found
+}

@@ -1,0 +1,376 @@
+//! The audit of honest tasks, and of each lie that it must find.
+
+use florin_learning::{EngineKind, engine};
+use florin_ledger::Settlement;
+use florin_protocol::{Amount, Missing, NodeSigner, PayoutId, Registration, Signer, Tick};
+
+use super::*;
+use crate::agent::{Participant, ParticipantConfig, participate};
+use crate::behaviour::Honest;
+use crate::event::Event;
+use crate::provider::{Provider, ProviderConfig, provide};
+use crate::retry::Patience;
+use crate::shutdown::Shutdown;
+use crate::statement::{balance, statements};
+use crate::testing::{Lie, Market, fln, rows, wallet};
+
+/// One honest participant through the whole task, or until it has read so many reports.
+fn play(market: &Market, reports: usize) {
+    play_until(market, reports, &Shutdown::new());
+}
+
+fn play_until(market: &Market, reports: usize, shutdown: &Shutdown) {
+    let config = ParticipantConfig {
+        folder: market.folder.path().join("participant"),
+        task: market.task,
+        seed: 7,
+        bond_max: None,
+        arbiters: Vec::new(),
+        poll_ms: 1_000,
+        patience: Patience::default(),
+    };
+    let mut read = 0;
+    let mut tell = |event: &Event| {
+        read += usize::from(matches!(event, Event::Reported { .. }));
+        if read == reports {
+            shutdown.request();
+        }
+    };
+    let mut engine = engine(EngineKind::Reference, 1).unwrap();
+    let mut honest = Honest;
+    let (wallet, data, client) = (wallet(4), rows(40, 4), market.client());
+    let parts = Participant {
+        wallet: &wallet,
+        client: &client,
+        ledger: market.ledger.as_ref(),
+        engine: engine.as_mut(),
+        data: &data,
+        behaviour: &mut honest,
+    };
+    participate(&config, parts, shutdown, &mut tell).unwrap();
+}
+
+fn audit(market: &Market, rounds: Option<RangeInclusive<u32>>) -> Result<AuditReport, AuditError> {
+    audit_with(market, rounds, &[])
+}
+
+fn audit_with(
+    market: &Market,
+    rounds: Option<RangeInclusive<u32>>,
+    receipts: &[Signed<Receipt>],
+) -> Result<AuditReport, AuditError> {
+    let mut engine = engine(EngineKind::Reference, 1).unwrap();
+    let mut heard = Vec::new();
+    let report = audit_task(
+        &market.client(),
+        market.ledger.as_ref(),
+        market.task,
+        rounds,
+        receipts,
+        engine.as_mut(),
+        &mut |round| heard.push(round.clone()),
+    )?;
+    assert!(heard.iter().all(|round| report.rounds.contains(round)));
+    Ok(report)
+}
+
+fn first_line(report: &AuditReport) -> Option<String> {
+    report.first().map(|(_, difference)| difference.line.clone())
+}
+
+#[test]
+fn an_honest_task_is_recomputed_without_a_difference() {
+    let market = Market::begin(1, false);
+    play(&market, usize::MAX);
+    let report = audit(&market, None).unwrap();
+    assert_eq!((report.rounds.len(), report.recomputed(), report.differences()), (3, 3, 0));
+    assert_eq!(report.not_yet, None);
+    let part = audit(&market, Some(2..=2)).unwrap();
+    assert_eq!((part.rounds.len(), part.recomputed(), part.differences()), (1, 1, 0));
+    let mut engine = engine(EngineKind::Reference, 1).unwrap();
+    let one = audit_round(&market.client(), market.task, Round(3), engine.as_mut()).unwrap();
+    assert!(one.recomputed && one.differences.is_empty());
+    for rounds in [0..=1, 1..=4, 4..=4] {
+        assert_eq!(audit(&market, Some(rounds)).unwrap_err().code(), "NO_SUCH_ROUNDS");
+    }
+}
+
+#[test]
+fn before_the_holdout_is_public_the_rest_is_audited_and_said_to_be_so() {
+    let market = Market::begin(1, false);
+    play(&market, 2);
+    let report = audit(&market, None).unwrap();
+    assert_eq!((report.rounds.len(), report.recomputed(), report.differences()), (2, 0, 0));
+    let not_yet = report.not_yet.unwrap().to_string();
+    assert!(not_yet.contains("NOT_YET_PUBLIC") && not_yet.contains("scores"), "{not_yet}");
+}
+
+#[test]
+fn a_lie_about_money_is_found_at_its_line_without_the_holdout() {
+    let market = Market::begin(1, false);
+    market.lie(Lie::WrongPayout);
+    play(&market, 1);
+    let report = audit(&market, None).unwrap();
+    assert_eq!(first_line(&report).as_deref(), Some("lines[0].payout"), "{report:?}");
+    assert_eq!(report.first().unwrap().0, Some(Round(1)));
+}
+
+#[test]
+fn a_lie_about_a_score_is_found_once_the_holdout_is_public() {
+    let market = Market::begin(1, false);
+    market.lie(Lie::WrongScore);
+    play(&market, 1);
+    assert_eq!(audit(&market, None).unwrap().differences(), 0, "it pays what it states");
+    play(&market, usize::MAX);
+    let report = audit(&market, None).unwrap();
+    assert_eq!(report.recomputed(), 3);
+    let line = first_line(&report).unwrap();
+    assert!(line.contains("score"), "{line}");
+}
+
+/// The same with a provider, wallet 5, that does the work.
+fn play_with_provider(market: &Market, reports: usize) {
+    let shutdown = Shutdown::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let config = ProviderConfig {
+                folder: market.folder.path().join("provider"),
+                tasks: Some(vec![market.task]),
+                stake_max: None,
+                until_done: true,
+                poll_ms: 100,
+                patience: Patience::default(),
+            };
+            let mut engine = engine(EngineKind::Reference, 1).unwrap();
+            let (wallet, client) = (wallet(5), market.client());
+            let ledger = market.ledger.as_ref();
+            let parts =
+                Provider { wallet: &wallet, client: &client, ledger, engine: engine.as_mut() };
+            provide(&config, parts, &shutdown, &mut |_| ()).unwrap();
+        });
+        play_until(market, reports, &shutdown);
+    });
+}
+
+/// A market whose settlements stay within their challenge window while a test lasts.
+fn slow_market(wants_provider: bool) -> Market {
+    Market::with(1, wants_provider, |spec| {
+        spec.budget.challenge_ms = 1_000_000;
+        spec.budget.unbond_ms = spec.unbond_ms_min();
+    })
+}
+
+fn lines(report: &AuditReport) -> Vec<String> {
+    let of_rounds = report.rounds.iter().flat_map(|round| &round.differences);
+    of_rounds.chain(&report.ledger).map(|difference| difference.line.clone()).collect()
+}
+
+#[test]
+fn a_settlement_that_no_report_makes_is_found() {
+    for (lie, expected) in [
+        (Lie::OtherReport, vec!["ledger.pending[1].report"]),
+        (Lie::NoReport, vec!["ledger.pending[99]"]),
+        (Lie::NeverPosted, vec!["ledger.settlements[1]"]),
+    ] {
+        let market = slow_market(false);
+        assert!(audit(&market, None).unwrap().ledger.is_empty());
+        market.lie(lie);
+        play(&market, 1);
+        assert_eq!(lines(&audit(&market, None).unwrap()), expected, "{lie:?}");
+    }
+    let market = slow_market(false);
+    play(&market, 2);
+    assert_eq!(lines(&audit(&market, None).unwrap()), Vec::<String>::new());
+}
+
+#[test]
+fn a_task_closed_without_its_last_settlement_is_found() {
+    let market = Market::begin(1, false);
+    play(&market, 2);
+    market.lie(Lie::NeverPosted);
+    play(&market, usize::MAX);
+    assert_eq!(lines(&audit(&market, None).unwrap()), ["ledger.settlements[3]"]);
+}
+
+#[test]
+fn every_field_of_a_settlement_is_held_to_its_report() {
+    let market = slow_market(false);
+    play(&market, 2);
+    let reports: Vec<Report> =
+        (1..=2).map(|r| market.client().report(market.task, Round(r)).unwrap().body).collect();
+    let honest = books::settlement_of(&reports[1], Some(&reports[0]));
+    assert_eq!(books::compare(&honest, &reports), []);
+    let more = |amount: Amount| amount.plus(Amount::from_units(1)).unwrap();
+    let changes: [(&str, fn(&mut Settlement)); 7] = [
+        ("task", |s| s.task = TaskId([1; 32])),
+        ("payout", |s| s.payout = PayoutId([1; 32])),
+        ("report", |s| s.report = Digest([1; 32])),
+        ("previous_root", |s| s.previous_root = Digest([1; 32])),
+        ("root", |s| s.root = Digest([1; 32])),
+        ("debits", |s| s.debits.push((Address([1; 20]), Amount::from_units(1)))),
+        ("debits", |s| s.debits.push((Address([1; 20]), Amount::ZERO))),
+    ];
+    for (field, change) in changes {
+        let mut posted = honest.clone();
+        change(&mut posted);
+        let found = books::compare(&posted, &reports);
+        let lines: Vec<_> = found.iter().map(|difference| difference.line.as_str()).collect();
+        assert_eq!(lines, [format!("ledger.pending[2].{field}")]);
+    }
+    let data = Settlement { data_total: more(honest.data_total), ..honest.clone() };
+    let work = Settlement { infrastructure_total: more(Amount::ZERO), ..honest };
+    for (posted, field) in [(data, "data_total"), (work, "infrastructure_total")] {
+        let found = books::compare(&posted, &reports);
+        assert_eq!(found[0].line, format!("ledger.pending[2].{field}"));
+    }
+}
+
+#[test]
+fn honest_work_is_paid_without_a_difference() {
+    let market = Market::begin(1, true);
+    play_with_provider(&market, usize::MAX);
+    let report = audit(&market, None).unwrap();
+    assert_eq!((report.recomputed(), lines(&report), report.untold), (3, vec![], vec![]));
+}
+
+#[test]
+fn a_record_of_another_result_is_not_what_is_paid_for() {
+    let market = Market::begin(1, true);
+    market.lie(Lie::OtherResult);
+    play_with_provider(&market, usize::MAX);
+    let report = audit(&market, Some(1..=1)).unwrap();
+    assert_eq!(lines(&report), ["infrastructure[0].record.valuation.loss_before_nano"]);
+}
+
+#[test]
+fn one_record_is_paid_once() {
+    let market = Market::begin(1, true);
+    market.lie(Lie::SameRecord);
+    play_with_provider(&market, usize::MAX);
+    let found = audit(&market, None).unwrap().rounds;
+    assert_eq!(found[0].differences, []);
+    for round in &found[1..] {
+        let first = &round.differences[0];
+        assert_eq!(first.line, "infrastructure[0].record");
+        assert!(first.recomputed.contains("already"), "{first:?}");
+    }
+    // Also when the round that paid it first is not audited itself.
+    let second = audit(&market, Some(2..=2)).unwrap();
+    assert!(second.first().unwrap().1.recomputed.contains("round 1 already"), "{second:?}");
+}
+
+#[test]
+fn work_of_who_never_pledged_a_stake_is_not_to_be_paid() {
+    for (market, settled) in [(slow_market(true), false), (Market::begin(1, true), true)] {
+        market.lie(Lie::Accomplice);
+        let (wallet, node) = (wallet(6), wallet(6).node_signer());
+        let registration =
+            Registration::sign(market.spec.market, &wallet, &node, Role::Provider, Tick(99));
+        market.client().register(&registration.unwrap()).unwrap();
+        play_with_provider(&market, 1);
+        let report = audit(&market, Some(1..=1)).unwrap();
+        if settled {
+            // It could have withdrawn its stake since.
+            assert!(report.untold[0].contains("no stake pledged now"), "{report:?}");
+        } else {
+            assert_eq!(lines(&report), ["infrastructure[0].provider"]);
+        }
+    }
+}
+
+#[test]
+fn a_receipt_whose_update_was_left_out_is_evidence() {
+    let market = Market::begin(1, false);
+    play(&market, 1);
+    market.lie(Lie::LostUpdate);
+    play(&market, usize::MAX);
+    let lost = market.client().report(market.task, Round(2)).unwrap().body;
+    assert_eq!(lost.missing, [(wallet(4).address(), Missing::NoReveal)]);
+    assert_eq!(lines(&audit(&market, None).unwrap()), Vec::<String>::new(), "nobody else can see");
+    let folder = market.folder.path().join("participant");
+    let receipts = crate::kept_receipts(&folder, market.task).unwrap();
+    assert_eq!(receipts.len(), 3);
+    let line = format!("receipts[{}].update", wallet(4).address());
+    let found = audit_with(&market, None, &receipts).unwrap();
+    assert_eq!(lines(&found), [line.clone(), line.clone()]);
+    assert_eq!(found.first().unwrap().0, Some(Round(2)));
+    assert_eq!(lines(&audit_with(&market, Some(3..=3), &receipts).unwrap()), [line]);
+    let forged = NodeSigner::from_seed(&[9; 32]).sign(receipts[0].body.clone());
+    let line = format!("receipts[{}].signature", wallet(4).address());
+    assert_eq!(lines(&audit_with(&market, None, &[forged]).unwrap()), [line]);
+    assert!(crate::kept_receipts(&folder, TaskId([1; 32])).is_err(), "nothing is no agreement");
+}
+
+#[test]
+fn an_offer_or_a_cohort_that_does_not_add_up_is_found_without_the_holdout() {
+    let market = Market::begin(1, false);
+    play(&market, 1);
+    let client = market.client();
+    let offer = client.offer(market.task, Round(1)).unwrap().body;
+    let report = client.report(market.task, Round(1)).unwrap().body;
+    assert_eq!(recheck(&market.spec, &offer, &report, None), []);
+    let stranger = Address([1; 20]);
+    let changes: [(&str, &dyn Fn(&mut Offer, &mut Report)); 5] = [
+        ("offer.pool", &|offer, _| offer.pool = fln("9")),
+        ("offer.cohort ascending and within what the task asks", &|offer, report| {
+            offer.cohort.insert(0, stranger);
+            report.missing.push((stranger, Missing::NoCommit));
+        }),
+        ("entries and missing are the cohort", &|_, report| {
+            report.missing.push((stranger, Missing::NoCommit));
+        }),
+        ("entries are at least cohort_min", &|_, report| {
+            let sender = report.entries.remove(0).sender;
+            report.missing.push((sender, Missing::NoReveal));
+        }),
+        ("entries[0].rows_counted", &|_, report| report.entries[0].rows_counted += 1),
+    ];
+    for (line, change) in changes {
+        let (mut offer, mut report) = (offer.clone(), report.clone());
+        change(&mut offer, &mut report);
+        report.offer = offer.digest();
+        let found = recheck(&market.spec, &offer, &report, None);
+        let lines: Vec<_> = found.iter().map(|difference| difference.line.as_str()).collect();
+        assert_eq!(lines, [line]);
+    }
+}
+
+#[test]
+fn missing_and_changed_bytes_are_differences_and_not_errors() {
+    let market = Market::begin(1, false);
+    play(&market, 1);
+    market.lie(Lie::WrongBytes);
+    let report = audit(&market, None).unwrap();
+    assert_eq!(first_line(&report).as_deref(), Some("base_model"), "{report:?}");
+}
+
+#[test]
+fn statements_and_balance_agree_with_the_ledger() {
+    let market = Market::begin(1, false);
+    play(&market, 2);
+    let (client, me) = (market.client(), wallet(4).address());
+    let all = statements(&client, market.task, me, None).unwrap();
+    assert_eq!(all.lines.len(), 2);
+    let own = balance(Some(&client), market.ledger.as_ref(), me, None).unwrap();
+    assert_eq!((own.wallet, own.tasks.len()), (fln("998"), 1));
+    let line = &own.tasks[0];
+    assert_eq!((line.bond.amount, line.claimed, line.owed), (fln("2"), Amount::ZERO, all.payout));
+    assert!(!line.owed.is_zero());
+    play(&market, usize::MAX);
+    let all = statements(&client, market.task, me, Some(1..=9)).unwrap();
+    assert_eq!(all.lines.len(), 3);
+    let own = balance(Some(&client), market.ledger.as_ref(), me, None).unwrap();
+    assert_eq!(own.wallet, fln("1000").plus(all.payout).unwrap());
+    let line = &own.tasks[0];
+    assert_eq!(
+        (line.bond.amount, line.claimed, line.owed),
+        (Amount::ZERO, all.payout, Amount::ZERO)
+    );
+    let stranger = wallet(9).address();
+    let none = statements(&client, market.task, stranger, None).unwrap();
+    assert!(none.lines.is_empty() && none.payout.is_zero());
+    let empty = balance(Some(&client), market.ledger.as_ref(), stranger, None).unwrap();
+    assert!(empty.tasks.is_empty());
+    let offline = balance(None, market.ledger.as_ref(), me, Some(&[market.task])).unwrap();
+    assert_eq!(offline.tasks[0].claimed, all.payout);
+}

@@ -1,0 +1,111 @@
+//! Paid work: whose record it is, what it states, and that it is paid once.
+
+use florin_ledger::SettlementStatus;
+use florin_protocol::{
+    Address, Canonical, Infrastructure, Report, Role, Signed, WorkRecord, WorkResult,
+};
+use florin_work::{Difference, agree};
+
+use super::{AuditError, Auditor};
+use crate::recheck::difference;
+
+impl Auditor<'_> {
+    /// Whether every paid record exists, is the provider's, has the report's own result, and was
+    /// never paid before; and whether its provider had a stake to lose.
+    pub(super) fn work(
+        &mut self,
+        report: &Report,
+        records: &[Signed<WorkRecord>],
+        found: &mut Vec<Difference>,
+    ) -> Result<(), AuditError> {
+        if report.infrastructure.len() > 1 {
+            let paid = format!("{} records", report.infrastructure.len());
+            found.push(difference("infrastructure", &paid, &"at most 1 is paid"));
+        }
+        for (i, paid) in report.infrastructure.iter().enumerate() {
+            let line = |field: &str| format!("infrastructure[{i}].{field}");
+            let round = report.scope.round;
+            if let Some(first) = self.paid.insert(paid.record, round) {
+                let before = format!("paid in round {first} already");
+                found.push(difference(line("record"), &paid.record, &before));
+            }
+            self.pledged(report, paid.provider, line("provider"), found)?;
+            match records.iter().find(|record| record.body.digest() == paid.record) {
+                Some(record) => {
+                    self.signed_by(record, paid.provider, Role::Provider, line("record"), found)?;
+                    stated(report, paid, &record.body, &line, found);
+                }
+                None => {
+                    let none = "no such record is published";
+                    found.push(difference(line("record"), &paid.record, &none));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A round that is not audited itself: what it paid may not be paid again.
+    pub(super) fn remember_paid(&mut self, report: &Report) {
+        for paid in &report.infrastructure {
+            self.paid.entry(paid.record).or_insert(report.scope.round);
+        }
+    }
+
+    /// Whether the provider pledged its stake. A pledge outlives the settlement that pays for it;
+    /// after that it may be withdrawn, and the ledger does not tell what was.
+    fn pledged(
+        &mut self,
+        report: &Report,
+        provider: Address,
+        line: String,
+        found: &mut Vec<Difference>,
+    ) -> Result<(), AuditError> {
+        let (task, round) = (report.scope.task, report.scope.round);
+        let Some(ledger) = self.ledger else {
+            return Ok(());
+        };
+        if ledger.pledged(task, provider)? {
+            return Ok(());
+        }
+        let payout = Report::payout_id(task, round);
+        if ledger.settlement(task, payout)? == SettlementStatus::Final {
+            self.untold.push(format!(
+                "round {round}: provider {provider} has no stake pledged now; whether it had one \
+                 cannot be told after the settlement is final"
+            ));
+        } else {
+            found.push(difference(line, &provider, &"has no stake pledged to this task"));
+        }
+        Ok(())
+    }
+}
+
+/// Whether a record says what the report says and pays for.
+fn stated(
+    report: &Report,
+    paid: &Infrastructure,
+    record: &WorkRecord,
+    line: &dyn Fn(&str) -> String,
+    found: &mut Vec<Difference>,
+) {
+    if record.provider != paid.provider {
+        found.push(difference(line("provider"), &paid.provider, &record.provider));
+    }
+    if record.market != report.scope.market {
+        let of = |market: florin_protocol::Market| format!("{}/{}", market.chain, market.genesis);
+        let (ours, theirs) = (of(report.scope.market), of(record.market));
+        found.push(difference(line("record.market"), &ours, &theirs));
+    }
+    let (Some(valuation), Some(metrics)) = (report.valuation.clone(), report.metrics) else {
+        found.push(difference(line("record"), &"paid", &"the round has no result"));
+        return;
+    };
+    if paid.units != valuation.units {
+        found.push(difference(line("units"), &paid.units, &valuation.units));
+    }
+    let reported = WorkResult { valuation, metrics, model: report.model };
+    if let Err(differs) = agree(&reported, &record.result) {
+        let line = line(&format!("record.{}", differs.line));
+        found.push(difference(line, &differs.ours, &differs.theirs));
+    }
+}

@@ -1,0 +1,185 @@
+//! A whole small market for tests: the real ledger on a temporary file, and a small coordinator
+//! behind real HTTP. It does what an honest one does, one task at a time and without deadlines,
+//! unless a test asks it to lie.
+
+mod coordinator;
+mod server;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+
+use florin_learning::Dataset;
+use florin_learning::data::canonical_bytes;
+use florin_ledger::{Genesis, Ledger, LocalChain, Terms};
+use florin_protocol::{
+    Aggregation, Amount, Budget, ChainId, DataSchema, Digest, Estimator, Holdout,
+    Market as MarketId, Micro, Model, NodeSigner, RoundRules, Signer, TaskId, TaskSpec, Tick,
+    Training, blob_digest,
+};
+use florin_work::initial_model;
+
+use crate::client::{Client, ClientConfig};
+use crate::secret::Secret;
+use crate::wallet::Wallet;
+pub(crate) use coordinator::Lie;
+use coordinator::State;
+
+pub(crate) fn wallet(number: u8) -> Wallet {
+    Wallet::from_key(&Secret::new(format!("{number:064x}"))).unwrap()
+}
+
+pub(crate) fn fln(text: &str) -> Amount {
+    text.parse().unwrap()
+}
+
+/// Three overlapping clusters of four features, row by row from a stream of numbers.
+pub(crate) fn rows(count: usize, seed: u64) -> Dataset {
+    let mut hasher = blake3::Hasher::new_derive_key("florin test rows");
+    hasher.update(&seed.to_le_bytes());
+    let mut bytes = vec![0; count * 4];
+    hasher.finalize_xof().fill(&mut bytes);
+    let mut features = Vec::new();
+    let mut labels = Vec::new();
+    for (row, noise) in bytes.chunks(4).enumerate() {
+        let label = row % 3;
+        labels.push(label as u32);
+        for (column, byte) in noise.iter().enumerate() {
+            let centre = if column == label { 1.0 } else { 0.0 };
+            features.push(centre + f32::from(*byte) / 255.0);
+        }
+    }
+    Dataset::new(features, labels, 4, 3).unwrap()
+}
+
+/// A task of three rounds for one participant. Its digests are those of [`rows`] and of seed 1.
+pub(crate) fn spec() -> TaskSpec {
+    spec_in(MarketId { chain: ChainId(31_415), genesis: Digest([7; 32]) }, 1)
+}
+
+fn spec_in(market: MarketId, cohort: u32) -> TaskSpec {
+    let model = Model::Softmax { inputs: 4, classes: 3 };
+    TaskSpec {
+        version: 1,
+        market,
+        buyer: wallet(1).address(),
+        coordinator: wallet(2).address(),
+        arbiter: wallet(3).address(),
+        name: "clusters".to_owned(),
+        salt: 0,
+        base_model: blob_digest(&initial_model(&model, 1).unwrap()),
+        model,
+        data: DataSchema { width: 4, classes: 3 },
+        holdout: Holdout { digest: blob_digest(&canonical_bytes(&rows(60, 99))), rows: 60 },
+        training: Training {
+            epochs: 2,
+            batch: 8,
+            learning_rate: Micro(100_000),
+            momentum: Micro::ZERO,
+            weight_decay: Micro::ZERO,
+            clip_gradient: Micro::ZERO,
+            fedprox: Micro::ZERO,
+        },
+        rounds: RoundRules {
+            count: 3,
+            cohort_min: 1,
+            cohort_target: cohort,
+            over_selection: 0,
+            enrol_ms: 60_000,
+            train_ms: 60_000,
+            reveal_ms: 60_000,
+            value_ms: 60_000,
+            delta_norm_max: Micro(5_000_000),
+            aggregation: Aggregation::Mean,
+        },
+        estimator: Estimator::Path { nodes: 3 },
+        budget: Budget {
+            data: fln("30"),
+            infrastructure: fln("6"),
+            per_nat_max: fln("20"),
+            withheld: Micro(500_000),
+            bond_min: fln("1"),
+            bond_per_row: fln("0.05"),
+            debit_max: fln("1"),
+            stake_min: fln("5"),
+            per_unit: fln("0.1"),
+            challenge_ms: 0,
+            unbond_ms: 240_000,
+        },
+        expires: Tick::NEVER,
+    }
+}
+
+/// The market: dropped, it is gone.
+pub(crate) struct Market {
+    pub(crate) ledger: Arc<LocalChain>,
+    pub(crate) task: TaskId,
+    pub(crate) spec: TaskSpec,
+    pub(crate) url: String,
+    state: Arc<(Mutex<State>, Condvar)>,
+    pub(crate) folder: tempfile::TempDir,
+}
+
+impl Market {
+    /// Opens a market with one funded task for `cohort` participants. Wallets 1 to 9 have 1,000 FLN
+    /// each; 1 is the buyer, 2 the coordinator, 3 the arbiter.
+    pub(crate) fn begin(cohort: u32, wants_provider: bool) -> Self {
+        Self::with(cohort, wants_provider, |_| ())
+    }
+
+    /// The same with a task that differs.
+    pub(crate) fn with(
+        cohort: u32,
+        wants_provider: bool,
+        differs: impl FnOnce(&mut TaskSpec),
+    ) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let node = NodeSigner::from_seed(&[42; 32]);
+        let genesis = Genesis {
+            chain_id: ChainId(31_415),
+            operator: wallet(2).address(),
+            operator_key: node.key(),
+            allocations: (1..10).map(|n| (wallet(n).address(), fln("1000"))).collect(),
+            created: Tick(1),
+        };
+        let path = folder.path().join("ledger");
+        let market = LocalChain::create(&path, &genesis).unwrap();
+        let ticks = AtomicU64::new(10);
+        let clock = Arc::new(move || Tick(ticks.fetch_add(1, Ordering::Relaxed)));
+        let ledger = Arc::new(LocalChain::open(&path, node.clone(), clock).unwrap());
+        let mut spec = spec_in(market, cohort);
+        differs(&mut spec);
+        // The ledger refuses some of the tasks that break the rules; a coordinator may show them still.
+        if spec.check().is_ok() {
+            ledger.open_task(&wallet(1), &Terms::of(&spec)).unwrap();
+        }
+        let state = State::new(spec.clone(), node, Arc::clone(&ledger), wants_provider);
+        let state = Arc::new((Mutex::new(state), Condvar::new()));
+        let url = server::serve(Arc::clone(&state));
+        Self { ledger, task: spec.id(), spec, url, state, folder }
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client::connect(&ClientConfig { url: self.url.clone(), pin: None }).unwrap()
+    }
+
+    pub(crate) fn lie(&self, lie: Lie) {
+        self.state.0.lock().unwrap().lies.push(lie);
+    }
+
+    pub(crate) fn be_honest(&self) {
+        self.state.0.lock().unwrap().lies.clear();
+    }
+
+    /// The deadline of the commits has passed: the round is closed with what came, and who did not
+    /// commit takes part no more until it enrols again.
+    pub(crate) fn pass_commit_deadline(&self) {
+        self.state.0.lock().unwrap().pass_commit_deadline();
+        self.state.1.notify_all();
+    }
+
+    /// How many requests began so: `POST tasks/…/commits`.
+    pub(crate) fn heard(&self, method: &str, end: &str) -> usize {
+        let state = self.state.0.lock().unwrap();
+        state.heard.iter().filter(|line| line.starts_with(method) && line.ends_with(end)).count()
+    }
+}
