@@ -54,7 +54,7 @@ fn anyone_can_recompute_a_payout() {
         let first = &found["differences"][0];
         assert_eq!(first["round"], 2, "{line}: {found:#}");
         let named = first["line"].as_str().unwrap();
-        assert!(named.starts_with(line), "{line} was forged, but {named} was named: {found:#}");
+        assert!(named.contains(line), "{line} was forged, but {named} was named: {found:#}");
         assert_ne!(first["reported"], first["recomputed"]);
     }
 }
