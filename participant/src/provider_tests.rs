@@ -152,6 +152,18 @@ fn a_task_that_takes_too_much_is_skipped() {
 }
 
 #[test]
+fn a_task_that_breaks_the_rules_is_skipped() {
+    let market = Market::with(1, true, |spec| spec.budget.unbond_ms = 239_999);
+    let mut events = Vec::new();
+    run(&market, &config(&market), Some(2), &mut events).unwrap();
+    assert!(
+        matches!(&events[1], Event::TaskSkipped { why, .. } if why.contains("budget.unbond_ms")),
+        "{events:?}"
+    );
+    assert!(market.ledger.stake_of(wallet(5).address()).unwrap().amount.is_zero());
+}
+
+#[test]
 fn without_names_every_task_that_pays_for_work_is_served() {
     let market = Market::begin(1, true);
     let config = ProviderConfig { tasks: None, ..config(&market) };

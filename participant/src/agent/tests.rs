@@ -333,6 +333,33 @@ fn an_offer_that_does_not_continue_the_task_is_not_answered() {
 }
 
 #[test]
+fn an_offer_of_less_than_the_task_has_left_is_not_answered() {
+    let market = Market::begin(1, false);
+    market.lie(Lie::SmallPool);
+    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+    let error = person.run(&market, None).unwrap_err();
+    assert_eq!(error.code(), "OFFER_NOT_TRUSTED", "{error}");
+    assert_eq!((person.engine.trained, market.heard("POST", "/commits")), (0, 0));
+}
+
+#[test]
+fn a_proof_from_before_the_last_settlement_is_worth_another_try() {
+    let market = Market::begin(1, false);
+    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+    person
+        .run_until(&market, |event| matches!(event, Event::Asked { round: Round(3), .. }))
+        .unwrap();
+    let (client, ledger, me) = (market.client(), market.ledger.as_ref(), person.wallet.address());
+    market.lie(Lie::OldProof);
+    let error = claim(&client, ledger, &wallet(4), market.task, me).unwrap_err();
+    let passes = crate::retry::Passing::is_passing(&error);
+    assert_eq!((error.code(), passes), ("PROOF_NOT_CURRENT", true), "{error}");
+    market.be_honest();
+    let drawn = claim(&client, ledger, &wallet(4), market.task, me).unwrap();
+    assert!(!drawn.amount.is_zero());
+}
+
+#[test]
 fn a_coordinator_that_is_away_is_waited_for_and_then_given_up() {
     let market = Market::begin(1, false);
     let mut person = Person::new(&market, 4, BehaviourKind::Honest);

@@ -116,6 +116,14 @@ fn a_lie_about_money_is_found_at_its_line_without_the_holdout() {
 }
 
 #[test]
+fn an_entry_that_is_not_its_senders_header_is_found_without_the_holdout() {
+    let market = Market::begin(1, false);
+    market.lie(Lie::MoreRows);
+    play(&market, 1);
+    assert_eq!(lines(&audit(&market, None).unwrap()), ["entries[0].rows_declared"]);
+}
+
+#[test]
 fn a_lie_about_a_score_is_found_once_the_holdout_is_public() {
     let market = Market::begin(1, false);
     market.lie(Lie::WrongScore);
@@ -194,6 +202,7 @@ fn a_task_closed_without_its_last_settlement_is_found() {
 
 #[test]
 fn every_field_of_a_settlement_is_held_to_its_report() {
+    type Change = fn(&mut Settlement);
     let market = slow_market(false);
     play(&market, 2);
     let reports: Vec<Report> =
@@ -201,7 +210,7 @@ fn every_field_of_a_settlement_is_held_to_its_report() {
     let honest = books::settlement_of(&reports[1], Some(&reports[0]));
     assert_eq!(books::compare(&honest, &reports), []);
     let more = |amount: Amount| amount.plus(Amount::from_units(1)).unwrap();
-    let changes: [(&str, fn(&mut Settlement)); 7] = [
+    let changes: [(&str, Change); 7] = [
         ("task", |s| s.task = TaskId([1; 32])),
         ("payout", |s| s.payout = PayoutId([1; 32])),
         ("report", |s| s.report = Digest([1; 32])),
@@ -303,6 +312,7 @@ fn a_receipt_whose_update_was_left_out_is_evidence() {
 
 #[test]
 fn an_offer_or_a_cohort_that_does_not_add_up_is_found_without_the_holdout() {
+    type Change<'a> = &'a dyn Fn(&mut Offer, &mut Report);
     let market = Market::begin(1, false);
     play(&market, 1);
     let client = market.client();
@@ -310,7 +320,7 @@ fn an_offer_or_a_cohort_that_does_not_add_up_is_found_without_the_holdout() {
     let report = client.report(market.task, Round(1)).unwrap().body;
     assert_eq!(recheck(&market.spec, &offer, &report, None), []);
     let stranger = Address([1; 20]);
-    let changes: [(&str, &dyn Fn(&mut Offer, &mut Report)); 5] = [
+    let changes: [(&str, Change<'_>); 5] = [
         ("offer.pool", &|offer, _| offer.pool = fln("9")),
         ("offer.cohort ascending and within what the task asks", &|offer, report| {
             offer.cohort.insert(0, stranger);

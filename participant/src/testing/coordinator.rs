@@ -32,6 +32,12 @@ pub(crate) enum Lie {
     WrongPayout,
     /// The report states a better score, and pays for it.
     WrongScore,
+    /// Offers promise less than the task has left for the round.
+    SmallPool,
+    /// The report declares more rows than the sender did.
+    MoreRows,
+    /// Claims are proven by the report before the last one.
+    OldProof,
     /// The second offer begins with another model.
     WrongBase,
     /// Blobs have a flipped byte.
@@ -278,7 +284,10 @@ impl State {
             return self.change(Phase::Enrolling);
         }
         let before = self.past.last().map(|past| &past.report);
-        let pool = self.spec.pool_of_round(self.scope().round, before).unwrap();
+        let mut pool = self.spec.pool_of_round(self.scope().round, before).unwrap();
+        if self.lies(Lie::SmallPool) {
+            pool = pool.minus(Amount::from_units(1)).unwrap();
+        }
         let lie = self.lies(Lie::WrongBase) && before.is_some();
         self.offer = Some(Offer {
             scope: self.scope(),
@@ -391,6 +400,9 @@ impl State {
         let mut entries = self.entries();
         if self.lies(Lie::LostUpdate) {
             entries.remove(0);
+        }
+        if self.lies(Lie::MoreRows) {
+            entries[0].rows_declared += 1;
         }
         let outcome = self.work(&offer, &entries);
         let mut result = outcome.as_ref().map(|outcome| outcome.result.clone());
@@ -532,7 +544,9 @@ impl State {
 
     fn proof(&self, account: Address) -> Answer {
         let root = self.ledger.task(self.spec.id()).unwrap().unwrap().root;
-        let Some(past) = self.past.iter().rfind(|past| past.report.root == root) else {
+        let last = self.past.iter().rposition(|past| past.report.root == root);
+        let shown = last.map(|last| last - usize::from(self.lies(Lie::OldProof)));
+        let Some(past) = shown.and_then(|shown| self.past.get(shown)) else {
             return refuse(Code::NotYetPublic);
         };
         let standing = past.report.standings.get(&account).copied().unwrap_or_default();

@@ -148,7 +148,7 @@ impl Market {
         let ledger = Arc::new(LocalChain::open(&path, node.clone(), clock).unwrap());
         let mut spec = spec_in(market, cohort);
         differs(&mut spec);
-        // The ledger refuses some of the tasks that break the rules; a coordinator may show them still.
+        // The ledger refuses some of the tasks that break the rules; a coordinator may show them.
         if spec.check().is_ok() {
             ledger.open_task(&wallet(1), &Terms::of(&spec)).unwrap();
         }
