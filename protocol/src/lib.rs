@@ -48,6 +48,7 @@ mod id;
 pub mod limits;
 pub mod merkle;
 mod message;
+mod model;
 mod money;
 pub mod pay;
 pub mod payout;

@@ -6,10 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::bytes::Canonical;
 use crate::fixed::Micro;
 use crate::id::{Address, Digest, Market, TaskId};
-use crate::limits::{
-    COHORT_MAX, HIDDEN_LAYERS_MAX, LAYER_UNITS_MAX, NAME_BYTES_MAX, NODES_MAX, PARAMETERS_MAX,
-    PHASE_MS_MAX, ROUNDS_MAX,
-};
+use crate::limits::{COHORT_MAX, NAME_BYTES_MAX, NODES_MAX, PHASE_MS_MAX, ROUNDS_MAX};
 use crate::money::Amount;
 use crate::time::Tick;
 
@@ -244,98 +241,11 @@ pub struct SpecError {
     pub right: String,
 }
 
-impl Model {
-    /// Features of a row.
-    #[must_use]
-    pub fn inputs(&self) -> Option<u32> {
-        match self {
-            Self::Softmax { inputs, .. } | Self::Mlp { inputs, .. } => Some(*inputs),
-            Self::Cnn { channels, height, width, .. } => {
-                channels.checked_mul(*height)?.checked_mul(*width)
-            }
-        }
-    }
-
-    /// Number of labels.
-    #[must_use]
-    pub fn classes(&self) -> u32 {
-        match self {
-            Self::Softmax { classes, .. }
-            | Self::Mlp { classes, .. }
-            | Self::Cnn { classes, .. } => *classes,
-        }
-    }
-
-    /// Number of parameters; `None` where it does not fit in 64 bits.
-    #[must_use]
-    pub fn parameters(&self) -> Option<u64> {
-        let dense = |i: u64, o: u64| i.checked_add(1)?.checked_mul(o);
-        match self {
-            Self::Softmax { inputs, classes } => dense((*inputs).into(), (*classes).into()),
-            Self::Mlp { inputs, hidden, classes } => {
-                let mut from = u64::from(*inputs);
-                let mut sum = 0u64;
-                for to in hidden.iter().chain([classes]) {
-                    sum = sum.checked_add(dense(from, (*to).into())?)?;
-                    from = (*to).into();
-                }
-                Some(sum)
-            }
-            Self::Cnn { channels, height, width, filters: [a, b], hidden, classes } => {
-                let conv = |i: u64, o: u64| i.checked_mul(9)?.checked_add(1)?.checked_mul(o);
-                let pooled = |side: &u32| u64::from(side.checked_div(4).unwrap_or_default());
-                let flat = pooled(height).checked_mul(pooled(width))?.checked_mul((*b).into())?;
-                conv((*channels).into(), (*a).into())?
-                    .checked_add(conv((*a).into(), (*b).into())?)?
-                    .checked_add(dense(flat, (*hidden).into())?)?
-                    .checked_add(dense((*hidden).into(), (*classes).into())?)
-            }
-        }
-    }
-
-    fn layers(&self) -> Vec<u32> {
-        match self {
-            Self::Softmax { inputs, classes } => vec![*inputs, *classes],
-            Self::Mlp { inputs, hidden, classes } => {
-                let mut all = vec![*inputs];
-                all.extend(hidden);
-                all.push(*classes);
-                all
-            }
-            Self::Cnn { channels, height, width, filters, hidden, classes } => {
-                let mut all = vec![*channels, *height, *width, *hidden, *classes];
-                all.extend(filters);
-                all
-            }
-        }
-    }
-
-    fn check(&self) -> Result<(), SpecError> {
-        let wrong = |right: &str| Err(wrong("model", format!("{self:?}"), right));
-        if self.layers().iter().any(|units| *units == 0 || *units > LAYER_UNITS_MAX) {
-            return wrong("every size must be from 1 to 65536");
-        }
-        if self.classes() < 2 {
-            return wrong("a model needs at least 2 classes");
-        }
-        if let Self::Mlp { hidden, .. } = self
-            && (hidden.is_empty() || hidden.len() > HIDDEN_LAYERS_MAX)
-        {
-            return wrong("an MLP has 1 to 16 hidden layers; without one, use kind = \"softmax\"");
-        }
-        if let Self::Cnn { height, width, .. } = self
-            && (*height < 4 || *width < 4)
-        {
-            return wrong("images must be at least 4 by 4 pixels for two poolings");
-        }
-        match self.parameters() {
-            Some(n) if n <= PARAMETERS_MAX => Ok(()),
-            _ => wrong("the model must have at most 1000000000 parameters"),
-        }
-    }
-}
-
-fn wrong(key: &'static str, value: impl std::fmt::Display, right: impl Into<String>) -> SpecError {
+pub(crate) fn wrong(
+    key: &'static str,
+    value: impl std::fmt::Display,
+    right: impl Into<String>,
+) -> SpecError {
     SpecError { key, value: value.to_string(), right: right.into() }
 }
 
