@@ -1,0 +1,97 @@
+//! What happens beside the rounds: being struck off, others being late, drawing early.
+
+use super::*;
+
+/// Waits for something that another thread brings about.
+fn until(holds: impl Fn() -> bool) {
+    for _ in 0..2_000 {
+        if holds() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("it never happened");
+}
+
+#[test]
+fn who_was_struck_off_enrols_again_and_goes_on() {
+    let market = Market::begin(1, false);
+    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+    let fails = Arc::clone(&person.engine.fails_next);
+    fails.store(true, Ordering::SeqCst);
+    let done = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            until(|| !fails.load(Ordering::SeqCst));
+            market.pass_commit_deadline();
+        });
+        person.run(&market, None).unwrap()
+    });
+    assert_eq!(person.lost(), ["TRAINING_FAILED"]);
+    assert!(done.finished, "{:?}", person.events);
+    assert_eq!(market.heard("POST", "/enrol"), 2);
+    assert_eq!((done.statements.len(), done.alarms), (3, 0));
+    assert_eq!(done.statements[0].payout, Amount::ZERO, "nothing came of the first round");
+    assert!(!done.claimed.is_zero());
+    let enrolled = person.events.iter().filter(|e| matches!(e, Event::Enrolled { .. }));
+    assert_eq!(enrolled.count(), 1, "it is no news");
+}
+
+#[test]
+fn what_is_final_is_drawn_while_others_are_waited_for() {
+    let market = Market::begin(2, false);
+    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+    let mut other = Person::new(&market, 5, BehaviourKind::Honest);
+    let me = person.wallet.address();
+    let drawn = || market.ledger.claimed(market.task, me).unwrap();
+    let done = std::thread::scope(|scope| {
+        let running = scope.spawn(|| person.run(&market, None).unwrap());
+        // Until it has read the first report and is asked again.
+        let asked_twice = |event: &Event| matches!(event, Event::Asked { round: Round(2), .. });
+        other.run_until(&market, asked_twice).unwrap();
+        until(|| !drawn().is_zero());
+        assert!(market.client().task(market.task).unwrap().phase != Phase::Done);
+        assert!(other.run(&market, None).unwrap().finished);
+        running.join().unwrap()
+    });
+    assert!(done.finished);
+    let earned = Amount::total(done.statements.iter().map(|s| s.payout)).unwrap();
+    assert_eq!((done.claimed, drawn()), (earned, earned));
+}
+
+#[test]
+fn who_stops_early_may_claim_whenever_something_is_final() {
+    let market = Market::begin(1, false);
+    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+    let (client, me) = (market.client(), person.wallet.address());
+    let ledger = market.ledger.as_ref();
+    let claim = || claim(&client, ledger, &wallet(9), market.task, me).unwrap();
+    assert_eq!(claim(), Drawn::default(), "nothing is final yet");
+    let reported = |event: &Event| matches!(event, Event::Reported { .. });
+    let stopped = person.run_until(&market, reported).unwrap();
+    assert!(!stopped.finished && stopped.claimed.is_zero());
+    let first = claim();
+    assert!(!first.amount.is_zero());
+    assert_eq!(first.amount, stopped.statements[0].payout);
+    assert_eq!(claim(), Drawn { amount: Amount::ZERO, total: first.total });
+    let done = person.run(&market, None).unwrap();
+    let earned = Amount::total(done.statements.iter().map(|s| s.payout)).unwrap();
+    assert_eq!(first.amount.plus(done.claimed).unwrap(), earned);
+    assert_eq!(claim(), Drawn { amount: Amount::ZERO, total: earned });
+}
+
+#[test]
+fn a_proof_from_before_the_last_settlement_is_worth_another_try() {
+    let market = Market::begin(1, false);
+    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+    person
+        .run_until(&market, |event| matches!(event, Event::Asked { round: Round(3), .. }))
+        .unwrap();
+    let (client, ledger, me) = (market.client(), market.ledger.as_ref(), person.wallet.address());
+    market.lie(Lie::OldProof);
+    let error = claim(&client, ledger, &wallet(4), market.task, me).unwrap_err();
+    let passes = crate::retry::Passing::is_passing(&error);
+    assert_eq!((error.code(), passes), ("PROOF_NOT_CURRENT", true), "{error}");
+    market.be_honest();
+    let drawn = claim(&client, ledger, &wallet(4), market.task, me).unwrap();
+    assert!(!drawn.amount.is_zero());
+}
