@@ -18,7 +18,7 @@
 //! This crate never holds other people's money, runs no rounds, and prints nothing: it tells
 //! [`Event`]s, and whoever runs it decides where they go.
 //!
-//! ```
+//! ```no_run,standalone_crate
 //! use florin_participant::{Secret, Strength, Wallet};
 //! use florin_protocol::Signer;
 //!
