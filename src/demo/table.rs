@@ -72,17 +72,18 @@ fn people(outcome: &Outcome) -> Table {
     table
 }
 
+/// To the last unit: rounded figures would not add up to the eye.
 fn money(outcome: &Outcome) -> anyhow::Result<()> {
     let money = outcome.money()?;
     let balances = outcome.balances()?;
     let (mark, style) = if balances { ("exactly", GOOD) } else { ("NOT EQUAL", BAD) };
     anstream::println!(
         "{HEAD}Money{HEAD:#}    {} deposited = {} data + {} infrastructure + {} refunded + {} locked ({style}{mark}{style:#})",
-        show::fln(money.deposited),
-        show::fln(money.data_paid),
-        show::fln(money.infrastructure_paid),
-        show::fln(money.refunded),
-        show::fln(money.locked)
+        money.deposited,
+        money.data_paid,
+        money.infrastructure_paid,
+        money.refunded,
+        money.locked
     );
     anstream::println!(
         "         {DIM}{} FLN were debited from bonds for harmful updates{DIM:#}",
