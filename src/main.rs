@@ -19,6 +19,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
+    be_quiet_when_nobody_reads();
     let cli = cli::Cli::parse();
     start_log(cli.verbose);
     if cli.exit_with_parent {
@@ -29,6 +30,18 @@ fn main() -> ExitCode {
         failure::verdict(&error).1
     });
     ExitCode::from(exit as u8)
+}
+
+/// Somebody who closes our pipe (`florin demo | head`) wants no more of us, and no complaint either: the printing
+/// macros panic then, and the panic still unwinds, so that everything that must be put away is.
+fn be_quiet_when_nobody_reads() {
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let said = panic.payload_as_str().unwrap_or_default();
+        if !(said.starts_with("failed printing to stdout") && said.contains("Broken pipe")) {
+            tell(panic);
+        }
+    }));
 }
 
 /// Sends the log to standard error: warnings, and more with -v. `RUST_LOG` wins.

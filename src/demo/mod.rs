@@ -43,6 +43,9 @@ pub(crate) fn run(arguments: &Demo) -> anyhow::Result<Exit> {
         let message = "the Ethereum ledger is not part of this version; use --ledger local";
         return Err(Failure::input("NOT_SUPPORTED", message).into());
     }
+    for file in [Some(&arguments.out), arguments.json.as_ref()].into_iter().flatten() {
+        writable(file)?;
+    }
     children::catch_interrupts()?;
     let begun = Instant::now();
     let folder = Folder::make(arguments.keep.as_deref())?;
@@ -59,18 +62,25 @@ pub(crate) fn run(arguments: &Demo) -> anyhow::Result<Exit> {
     finish(arguments, &outcome)
 }
 
+/// Whether a file can be written at the end: found out at the beginning.
+fn writable(file: &Path) -> anyhow::Result<()> {
+    let opened = std::fs::OpenOptions::new().append(true).create(true).open(file);
+    opened.map(drop).with_context(|| file.display().to_string())
+}
+
 /// Prints and writes what it came to.
 fn finish(arguments: &Demo, outcome: &Outcome) -> anyhow::Result<Exit> {
-    table::print(outcome)?;
     let write = |path: &Path, text: String| {
         std::fs::write(path, text).with_context(|| path.display().to_string())
     };
+    // Files first: whoever closes the pipe half-way has them all the same.
     write(&arguments.out, html::page(outcome)?)?;
-    let shown = std::path::absolute(&arguments.out).unwrap_or_else(|_| arguments.out.clone());
-    anstream::println!("\n{}Report{:#}   {}", show::HEAD, show::HEAD, shown.display());
     if let Some(file) = &arguments.json {
         write(file, format!("{:#}\n", outcome.to_json()?))?;
     }
+    table::print(outcome)?;
+    let shown = std::path::absolute(&arguments.out).unwrap_or_else(|_| arguments.out.clone());
+    anstream::println!("\n{}Report{:#}   {}", show::HEAD, show::HEAD, shown.display());
     anstream::println!("{}Time{:#}     {:.1} s", show::HEAD, show::HEAD, outcome.seconds);
     let clean = outcome.audit.1.is_empty() && outcome.balances()?;
     Ok(if clean { Exit::Done } else { Exit::No })
