@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use florin_coordinator::{Config, LedgerDoor, Parts, SystemClock, WorkValuer};
-use florin_ledger::{Genesis, Ledger, LocalChain, rpc};
+use florin_coordinator::{Config, Parts, SystemClock, WorkValuer};
+use florin_ledger::{Genesis, Ledger, LocalChain};
 use florin_participant::Wallet;
-use florin_protocol::{Code, Rejection, Signer};
+use florin_protocol::Signer;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -80,7 +80,7 @@ fn parts(arguments: &Coordinate, wallet: &Arc<Wallet>) -> anyhow::Result<Parts> 
     let chain = Arc::new(compose::local_chain(&arguments.data, node.clone())?);
     let engine = compose::engine(arguments.engine)?;
     Ok(Parts {
-        door: Some(door(Arc::clone(&chain))),
+        door: Some(florin_coordinator::host::door(Arc::clone(&chain))),
         ledger: chain,
         wallet: Arc::<Wallet>::clone(wallet),
         node,
@@ -128,19 +128,6 @@ fn make_chain_once(arguments: &Coordinate, wallet: &Wallet) -> anyhow::Result<()
 
 fn make_folder(path: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(path).with_context(|| path.display().to_string())
-}
-
-/// Where the ledger answers those who are elsewhere.
-fn door(chain: Arc<LocalChain>) -> LedgerDoor {
-    Arc::new(move |question| {
-        let malformed = |error: serde_json::Error| {
-            Rejection::new(Code::Malformed, format!("not a question to a ledger: {error}"))
-        };
-        let request = serde_json::from_slice(question).map_err(malformed)?;
-        let answer = rpc::answer(&chain, request);
-        serde_json::to_vec(&answer)
-            .map_err(|error| Rejection::new(Code::Internal, error.to_string()))
-    })
 }
 
 /// Resolves once this process answers at its own address.
