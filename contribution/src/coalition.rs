@@ -92,6 +92,32 @@ impl Coalition {
         rest
     }
 
+    /// Whether everybody of this set is in `other` too.
+    pub fn is_subset(&self, other: &Self) -> bool {
+        self.words.iter().zip(&other.words).all(|(ours, theirs)| ours & !theirs == 0)
+    }
+
+    /// The same set with `player`.
+    ///
+    /// # Panics
+    /// If `player` is not one of the universe's.
+    #[must_use]
+    pub fn with(&self, player: usize) -> Self {
+        let mut more = self.clone();
+        more.insert(player);
+        more
+    }
+
+    /// The first 64 players as bits, bit 0 being player 0.
+    pub fn mask(&self) -> u64 {
+        self.words.first().copied().unwrap_or(0)
+    }
+
+    /// All players as bits, 64 to a word, bit 0 of word 0 being player 0.
+    pub fn words(&self) -> &[u64] {
+        &self.words
+    }
+
     /// The players in the set, in ascending order.
     pub fn players(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.universe).filter(|player| self.contains(*player))
@@ -140,6 +166,15 @@ mod tests {
         assert_eq!(Coalition::from_mask(0, 1), Coalition::empty(0));
         assert_eq!(Coalition::from_mask(64, u64::MAX).len(), 64);
         assert_eq!(Coalition::from_mask(5, 0b10010).to_string(), "{1, 4}");
+    }
+
+    #[test]
+    fn a_part_is_a_subset_of_the_whole_and_not_the_reverse() {
+        let (part, whole) = (Coalition::from_mask(70, 0b101), Coalition::from_mask(70, 0b111));
+        assert!(part.is_subset(&whole) && part.is_subset(&part) && !whole.is_subset(&part));
+        assert_eq!(part.with(1), whole);
+        assert!(!part.with(69).is_subset(&whole));
+        assert_eq!((part.mask(), part.with(64).words()), (5, &[5, 1][..]));
     }
 
     #[test]

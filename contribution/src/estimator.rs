@@ -4,56 +4,23 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use crate::meter::Meter;
-use crate::{Coalition, Game, GameError};
-
-/// How far a valuation has come, in passes over the game's rows (one evaluation or one gradient
-/// each).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
-    /// Passes done.
-    pub done: u64,
-    /// Passes foreseen; may grow when an estimator decides to look closer.
-    pub planned: u64,
-}
-
-/// The circumstances of one valuation: its seed, its budget, and who watches.
-pub struct Run<'a> {
-    pub(crate) seed: u64,
-    pub(crate) budget: Option<u64>,
-    pub(crate) watch: Option<&'a mut dyn FnMut(Progress)>,
-}
-
-impl<'a> Run<'a> {
-    /// Everything random is drawn from `seed`; no limit; nobody watches.
-    pub fn seeded(seed: u64) -> Self {
-        Self { seed, budget: None, watch: None }
-    }
-
-    /// At most `passes` evaluations and gradients together.
-    #[must_use]
-    pub fn with_budget(mut self, passes: u64) -> Self {
-        self.budget = Some(passes);
-        self
-    }
-
-    /// `watch` hears of every pass.
-    #[must_use]
-    pub fn watched_by(mut self, watch: &'a mut dyn FnMut(Progress)) -> Self {
-        self.watch = Some(watch);
-        self
-    }
-}
+use crate::{Coalition, Game, GameError, Run};
 
 /// What an estimator found, players by their index.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Estimate {
     /// One value per player.
     pub values: Vec<f64>,
     /// One standard error per player, over the rows the game was measured on; `None` where they
     /// cannot be told.
     pub standard_errors: Option<Vec<f64>>,
+    /// One standard error per player, of the estimator's own sampling of coalitions; zeros where
+    /// nothing is sampled, `None` where it cannot be told.
+    pub estimator_errors: Option<Vec<f64>>,
     /// `v(N) − v(∅)`.
     pub total: f64,
+    /// What the estimator decided on the way, for people: the model it chose, why it stopped.
+    pub remark: Option<String>,
 }
 
 /// One way of dividing `v(N) − v(∅)` among the players of a game of kind `G`.
@@ -75,6 +42,13 @@ pub trait Estimator<G: Game + ?Sized> {
     /// Fewest passes it needs for `players` players.
     fn passes_min(&self, players: usize) -> u64;
 
+    /// Passes after which it ends when the run sets neither a budget nor a tolerance nor a time;
+    /// `None` for an estimator that ends by itself.
+    fn passes_default(&self, players: usize) -> Option<u64> {
+        let _ = players;
+        None
+    }
+
     /// Values all players of `game`. Called through [`value`], which has checked the number of
     /// players and the budget.
     ///
@@ -93,6 +67,9 @@ pub struct Score<Id> {
     /// One standard error of `value` over the rows the game was measured on. `None` where the game
     /// shows fewer than two rows, or the estimator could not keep them apart.
     pub standard_error: Option<f64>,
+    /// One standard error of `value` over the estimator's own sampling of coalitions: 0 where
+    /// nothing is sampled, `None` where it cannot be told.
+    pub estimator_error: Option<f64>,
 }
 
 /// What all players are worth.
@@ -105,10 +82,12 @@ pub struct Valuation<Id> {
     /// What the scores leave unexplained: `total − Σ scores`. Zero up to rounding for efficient
     /// estimators.
     pub gap: f64,
-    /// Evaluations made.
+    /// Different coalitions evaluated, those already in the run's cache included.
     pub evaluations: u64,
     /// Gradients taken.
     pub gradients: u64,
+    /// What the estimator decided on the way, for people.
+    pub remark: Option<String>,
 }
 
 /// Why there is no valuation.
@@ -160,6 +139,28 @@ pub enum ValuationError {
         nodes: usize,
         /// Most there are.
         nodes_max: usize,
+    },
+    /// A setting of an estimator is outside its bounds.
+    #[error("`{estimator}`: {key} is {value}; it must be {bounds}")]
+    SettingOutOfRange {
+        /// The estimator's name.
+        estimator: &'static str,
+        /// Which setting.
+        key: &'static str,
+        /// What it is.
+        value: f64,
+        /// What would be right.
+        bounds: &'static str,
+    },
+    /// The equations have no answer.
+    #[error(
+        "`{estimator}`: the equations of {equations} coalitions have no answer; raise the budget"
+    )]
+    Singular {
+        /// The estimator's name.
+        estimator: &'static str,
+        /// How many coalitions they were made of.
+        equations: usize,
     },
     /// The tolerance is not a positive finite number.
     #[error("a tolerance of {tolerance}; it must be a positive finite number")]
@@ -224,6 +225,8 @@ impl ValuationError {
             Self::TooManyPlayers { .. } => "TOO_MANY_PLAYERS",
             Self::BudgetTooSmall { .. } => "BUDGET_TOO_SMALL",
             Self::NodesOutOfRange { .. } => "NODES_OUT_OF_RANGE",
+            Self::SettingOutOfRange { .. } => "SETTING_OUT_OF_RANGE",
+            Self::Singular { .. } => "EQUATIONS_SINGULAR",
             Self::ToleranceOutOfRange { .. } => "TOLERANCE_OUT_OF_RANGE",
             Self::ValueNotFinite { .. } => "VALUE_NOT_FINITE",
             Self::SlopeNotFinite { .. } => "SLOPE_NOT_FINITE",
@@ -268,7 +271,13 @@ where
         return Err(ValuationError::BudgetTooSmall { estimator, budget, passes_min });
     }
 
-    let mut meter = Meter::new(run, players, passes_min);
+    if let Some(tolerance) = run.tolerance
+        && !(tolerance.is_finite() && tolerance > 0.0)
+    {
+        return Err(ValuationError::ToleranceOutOfRange { tolerance });
+    }
+
+    let mut meter = Meter::new(run, players, passes_min, estimator.passes_default(players));
     let estimate = estimator.estimate(game, &mut meter)?;
     let gap = estimate.total - estimate.values.iter().sum::<f64>();
     let scores = ids
@@ -279,6 +288,7 @@ where
             id: id.clone(),
             value: *value,
             standard_error: estimate.standard_errors.as_ref().map(|errors| errors[player]),
+            estimator_error: estimate.estimator_errors.as_ref().map(|errors| errors[player]),
         })
         .collect();
     Ok(Valuation {
@@ -287,6 +297,7 @@ where
         gap,
         evaluations: meter.evaluations(),
         gradients: meter.gradients(),
+        remark: estimate.remark,
     })
 }
 

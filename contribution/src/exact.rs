@@ -45,7 +45,9 @@ impl<G: Game + ?Sized> Estimator<G> for Exact {
         Ok(Estimate {
             values: values_by_row.iter().map(|rows| mean(rows)).collect(),
             standard_errors: values_by_row.iter().map(|rows| standard_error(rows)).collect(),
+            estimator_errors: Some(vec![0.0; players]),
             total,
+            remark: None,
         })
     }
 }

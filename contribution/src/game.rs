@@ -30,6 +30,17 @@ pub trait Game {
     /// Whatever kept the game from evaluating. A worth that is not finite is caught by the caller.
     fn value(&mut self, coalition: &Coalition) -> Result<f64, GameError>;
 
+    /// What each of several coalitions is worth, in their order.
+    ///
+    /// A game that evaluates a batch faster than one by one overrides this. The worth of a
+    /// coalition must not depend on the batch it comes in.
+    ///
+    /// # Errors
+    /// As [`value`](Game::value).
+    fn values(&mut self, coalitions: &[Coalition]) -> Result<Vec<f64>, GameError> {
+        coalitions.iter().map(|coalition| self.value(coalition)).collect()
+    }
+
     /// What `coalition` is worth row by row; the mean of the rows is its [`value`](Game::value).
     ///
     /// A game measured on a sample overrides this, and its scores then carry the error of having

@@ -39,7 +39,9 @@ impl<G: Game + ?Sized> Estimator<G> for LeaveOneOut {
         Ok(Estimate {
             values,
             standard_errors: errors.into_iter().collect(),
+            estimator_errors: Some(vec![0.0; game.players()]),
             total: mean(&all) - mean(&nothing),
+            remark: None,
         })
     }
 }

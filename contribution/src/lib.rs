@@ -2,7 +2,8 @@
 //!
 //! The crate owns the question "several players made something together; what did each add?" It
 //! knows nothing of models, networks or money: a game is anything that can say what a coalition of
-//! its players is worth. It has no clock, no threads and no randomness of its own; a seed comes in
+//! its players is worth. It has no threads and no randomness of its own, and looks at a clock only where a
+//! run asks for a limit of time; a seed comes in
 //! as an argument, sums run in one fixed order, and the same game gives the same bits.
 //!
 //! * [`Game`] and [`SmoothGame`] are what an estimator needs to know; [`AffineGame`] is the game of
@@ -38,28 +39,36 @@
 //! ```
 
 mod affine;
+mod cache;
 mod coalition;
+mod draw;
 mod estimator;
 mod exact;
 mod game;
+pub mod games;
 mod leave_one_out;
+mod linear;
 mod meter;
 mod nano;
 mod path;
 mod quadrature;
 mod round;
+mod run;
 mod statistics;
 
 pub use affine::{AffineError, AffineGame, AffineSource, Closures, FixedWeights};
+pub use cache::{CACHED_NUMBERS_MAX, Cache};
 pub use coalition::Coalition;
-pub use estimator::{Estimate, Estimator, Progress, Run, Score, Valuation, ValuationError, value};
+pub use draw::Draw;
+pub use estimator::{Estimate, Estimator, Score, Valuation, ValuationError, value};
 pub use exact::Exact;
 pub use game::{Game, GameError, SmoothGame};
 pub use leave_one_out::LeaveOneOut;
-pub use meter::Meter;
+pub use meter::{Meter, PASSES_MAX};
 pub use nano::{NANO_PER_NAT, NanoError, to_nano};
 pub use path::Path;
 pub use quadrature::MAX_NODES;
 pub use round::{
     RoundError, RoundRules, RoundScore, RoundValuation, Z_MICRO_PER_UNIT, value_round,
 };
+pub use run::{Progress, Run};

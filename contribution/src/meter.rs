@@ -1,20 +1,55 @@
 //! Counts what an estimator asks of a game, and lets nothing through that is not finite.
 
-use crate::{Coalition, Game, Progress, Run, SmoothGame, ValuationError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
-/// The only way an estimator speaks to its game: every pass is counted, reported and checked here.
+use crate::{Cache, Coalition, Game, Progress, Run, SmoothGame, ValuationError};
+
+/// Coalitions that are asked of the game at once: a failure loses no more than that.
+const BATCH: usize = 256;
+
+/// Passes after which even a run without a budget ends.
+pub const PASSES_MAX: u64 = 1 << 26;
+
+/// The only way an estimator speaks to its game: every pass is counted, reported, remembered and
+/// checked here.
 pub struct Meter<'a> {
     run: Run<'a>,
     players: usize,
     rows: Option<usize>,
     planned: u64,
+    budget: u64,
+    started: Instant,
+    own: Cache,
+    /// Coalitions that this run has used.
+    used: BTreeSet<Coalition>,
     evaluations: u64,
     gradients: u64,
 }
 
 impl<'a> Meter<'a> {
-    pub(crate) fn new(run: Run<'a>, players: usize, planned: u64) -> Self {
-        Self { run, players, rows: None, planned, evaluations: 0, gradients: 0 }
+    pub(crate) fn new(
+        run: Run<'a>,
+        players: usize,
+        passes_min: u64,
+        passes_default: Option<u64>,
+    ) -> Self {
+        let unlimited = run.tolerance.is_some() || run.time.is_some();
+        let default = if unlimited { None } else { passes_default };
+        let budget = run.budget.or(default).unwrap_or(PASSES_MAX).min(PASSES_MAX).max(passes_min);
+        let planned = if run.budget.is_some() || default.is_some() { budget } else { passes_min };
+        Self {
+            run,
+            players,
+            rows: None,
+            planned,
+            budget,
+            started: Instant::now(),
+            own: Cache::new(),
+            used: BTreeSet::new(),
+            evaluations: 0,
+            gradients: 0,
+        }
     }
 
     /// What everything random must be drawn from.
@@ -22,12 +57,30 @@ impl<'a> Meter<'a> {
         self.run.seed
     }
 
-    /// Passes still allowed; `None` without a limit.
-    pub fn budget_left(&self) -> Option<u64> {
-        self.run.budget.map(|budget| budget.saturating_sub(self.passes()))
+    /// The relative error at which a sampling estimator may stop.
+    pub fn tolerance(&self) -> Option<f64> {
+        self.run.tolerance
     }
 
-    /// Evaluations so far.
+    /// Whether a sampling estimator may stop: the run asked for a tolerance, and `errors` (one per
+    /// player) are within it of `values`.
+    pub fn is_content(&self, values: &[f64], errors: &[f64]) -> bool {
+        let norm = |of: &[f64]| of.iter().map(|x| x * x).sum::<f64>().sqrt();
+        self.run.tolerance.is_some_and(|tolerance| norm(errors) <= tolerance * norm(values))
+    }
+
+    /// Passes still allowed.
+    pub fn budget_left(&self) -> u64 {
+        self.budget.saturating_sub(self.passes())
+    }
+
+    /// Whether `passes` more are within the budget and the time is not over.
+    pub fn affords(&self, passes: u64) -> bool {
+        let in_time = self.run.time.is_none_or(|time| self.started.elapsed() < time);
+        in_time && passes <= self.budget_left()
+    }
+
+    /// Evaluations so far: different coalitions.
     pub fn evaluations(&self) -> u64 {
         self.evaluations
     }
@@ -42,6 +95,62 @@ impl<'a> Meter<'a> {
         self.planned += passes;
     }
 
+    /// Whether this run has used `coalition` already, so that asking again costs nothing.
+    pub fn knows(&self, coalition: &Coalition) -> bool {
+        self.used.contains(coalition)
+    }
+
+    /// The worth of `coalition`.
+    ///
+    /// # Errors
+    /// As [`values`](Self::values).
+    pub fn value<G: Game + ?Sized>(
+        &mut self,
+        game: &mut G,
+        coalition: &Coalition,
+    ) -> Result<f64, ValuationError> {
+        Ok(self.values(game, std::slice::from_ref(coalition))?[0])
+    }
+
+    /// The worths of `coalitions`, in their order. Each different one is asked of the game once in
+    /// a valuation, and not at all where the run's cache knows it.
+    ///
+    /// # Errors
+    /// [`ValuationError::ValueNotFinite`], [`ValuationError::ShapeChanged`], or the game's own.
+    pub fn values<G: Game + ?Sized>(
+        &mut self,
+        game: &mut G,
+        coalitions: &[Coalition],
+    ) -> Result<Vec<f64>, ValuationError> {
+        let mut worths = vec![None; coalitions.len()];
+        let mut missing: BTreeMap<&Coalition, Vec<usize>> = BTreeMap::new();
+        for (at, coalition) in coalitions.iter().enumerate() {
+            match self.cache().worth(coalition) {
+                Some(worth) => {
+                    worths[at] = Some(worth);
+                    self.count(coalition);
+                }
+                None => missing.entry(coalition).or_default().push(at),
+            }
+        }
+        let missing: Vec<(&Coalition, Vec<usize>)> = missing.into_iter().collect();
+        for chunk in missing.chunks(BATCH) {
+            let asked: Vec<Coalition> = chunk.iter().map(|(one, _)| (*one).clone()).collect();
+            let answers = game.values(&asked)?;
+            if answers.len() != asked.len() {
+                let (got, expected) = (answers.len(), asked.len());
+                return Err(ValuationError::ShapeChanged { what: "worths", got, expected });
+            }
+            for ((coalition, places), worth) in chunk.iter().zip(answers) {
+                self.check_worth(coalition, worth)?;
+                self.cache_mut().insert((*coalition).clone(), worth);
+                self.count(coalition);
+                places.iter().for_each(|&at| worths[at] = Some(worth));
+            }
+        }
+        Ok(worths.into_iter().flatten().collect())
+    }
+
     /// The worth of `coalition`, row by row.
     ///
     /// # Errors
@@ -51,14 +160,21 @@ impl<'a> Meter<'a> {
         game: &mut G,
         coalition: &Coalition,
     ) -> Result<Vec<f64>, ValuationError> {
-        let rows = game.value_rows(coalition)?;
+        let known = self.cache().rows(coalition).map(<[f64]>::to_vec);
+        let rows = match known {
+            Some(rows) => rows,
+            None => game.value_rows(coalition)?,
+        };
         self.check_rows(rows.len())?;
         if let Some((row, &worth)) = first_not_finite(&rows) {
             let coalition = coalition.clone();
             return Err(ValuationError::ValueNotFinite { coalition, row, worth });
         }
-        self.evaluations += 1;
-        self.report();
+        // Only a lent cache outlives this valuation; no estimator asks for the same rows twice.
+        if let Some(cache) = self.run.cache.as_mut() {
+            cache.insert_rows(coalition.clone(), &rows);
+        }
+        self.count(coalition);
         Ok(rows)
     }
 
@@ -105,6 +221,30 @@ impl<'a> Meter<'a> {
         self.gradients += 1;
         self.report();
         Ok(slopes)
+    }
+
+    fn cache(&self) -> &Cache {
+        self.run.cache.as_deref().unwrap_or(&self.own)
+    }
+
+    fn cache_mut(&mut self) -> &mut Cache {
+        self.run.cache.as_deref_mut().unwrap_or(&mut self.own)
+    }
+
+    /// A coalition counts the first time that it is used.
+    fn count(&mut self, coalition: &Coalition) {
+        if self.used.insert(coalition.clone()) {
+            self.evaluations += 1;
+            self.report();
+        }
+    }
+
+    fn check_worth(&self, coalition: &Coalition, worth: f64) -> Result<(), ValuationError> {
+        if worth.is_finite() {
+            return Ok(());
+        }
+        let coalition = coalition.clone();
+        Err(ValuationError::ValueNotFinite { coalition, row: 0, worth })
     }
 
     fn passes(&self) -> u64 {

@@ -64,7 +64,7 @@ impl Path {
     fn looks_closer(&self, nodes: usize, values: &[f64], total: f64, meter: &Meter<'_>) -> bool {
         let Some(tolerance) = self.tolerance else { return false };
         let gap = total - values.iter().sum::<f64>();
-        let affordable = meter.budget_left().is_none_or(|left| left > nodes as u64);
+        let affordable = meter.affords(nodes as u64 + 1);
         gap.abs() > tolerance * total.abs() && nodes < MAX_NODES && affordable
     }
 }
@@ -96,7 +96,7 @@ impl<G: SmoothGame + ?Sized> Estimator<G> for Path {
                 continue;
             }
             let standard_errors = values_by_row.iter().map(|rows| standard_error(rows)).collect();
-            return Ok(Estimate { values, standard_errors, total });
+            return Ok(Estimate { values, standard_errors, total, ..Estimate::default() });
         }
     }
 }

@@ -1,0 +1,259 @@
+//! Games with published formulas, for comparing estimators: anybody can build the same ones.
+//!
+//! All parameters come from one seed through [`Draw`](crate::Draw). The worths are plain formulas,
+//! so that another language can be given the parameters, or the whole table.
+
+use crate::{Coalition, Draw, Game, GameError};
+
+/// Classes of the coverage game.
+const CLASSES: usize = 10;
+
+/// A game whose worth is a formula of the coalition.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Formula {
+    /// `0.85·(1 − exp(−Σ_{i∈S} a_i))`: every row of data helps, and each next one less. One `a` a
+    /// player, drawn evenly from 0.05 to 0.5.
+    Saturating {
+        /// The `a_i`.
+        strengths: Vec<f64>,
+    },
+    /// `Σ_c (1/10)·(1 − exp(−Σ_{i∈S} r_{ic})) − h·[last ∈ S]`: ten classes, each learnt as far as
+    /// the coalition holds rows of it. Player 1 holds what player 0 holds, the last but one holds
+    /// nothing, and the last one holds nothing and harms by `h`.
+    Coverage {
+        /// `rows[i][c]`, in units in which 1 means 63 % learnt.
+        rows: Vec<[f64; CLASSES]>,
+        /// What the last player takes away.
+        harm: f64,
+    },
+    /// `Σ_T m_T·[T ⊆ S]` over single players, some pairs and some triples.
+    Interaction {
+        /// The sets `T` with their `m_T`.
+        terms: Vec<(Coalition, f64)>,
+        /// Players.
+        players: usize,
+    },
+    /// 1 where the coalition's votes reach the quota, else 0: the least smooth game there is.
+    Voting {
+        /// Votes of each player.
+        votes: Vec<u64>,
+        /// Votes that decide.
+        quota: u64,
+    },
+}
+
+impl Formula {
+    /// The saturating game of `seed`.
+    pub fn saturating(players: usize, seed: u64) -> Self {
+        let mut draw = Draw::new(seed, 1);
+        Self::Saturating { strengths: (0..players).map(|_| 0.05 + 0.45 * draw.unit()).collect() }
+    }
+
+    /// The coverage game of `seed`: each player holds rows of two classes, 0.2 to 1.2 of each.
+    pub fn coverage(players: usize, seed: u64) -> Self {
+        let mut draw = Draw::new(seed, 2);
+        let mut rows = vec![[0.0; CLASSES]; players];
+        for held in rows.iter_mut().take(players.saturating_sub(2)) {
+            for class in draw.coalition(CLASSES, 2).players() {
+                held[class] = 0.2 + draw.unit();
+            }
+        }
+        if players > 3 {
+            rows[1] = rows[0];
+        }
+        Self::Coverage { rows, harm: 0.05 }
+    }
+
+    /// The interaction game of `seed`: as many pairs and as many triples as players.
+    pub fn interaction(players: usize, seed: u64) -> Self {
+        let mut draw = Draw::new(seed, 3);
+        let mut terms = Vec::new();
+        for player in 0..players {
+            terms.push((Coalition::from_mask(players, 1 << player), draw.unit()));
+        }
+        for size in [2, 3] {
+            for _ in 0..players {
+                let of = draw.coalition(players, size.min(players));
+                terms.push((of, draw.unit() - 0.5));
+            }
+        }
+        Self::Interaction { terms, players }
+    }
+
+    /// The voting game of `seed`: 1 to 10 votes each, and more than half of them decide.
+    pub fn voting(players: usize, seed: u64) -> Self {
+        let mut draw = Draw::new(seed, 4);
+        let votes: Vec<u64> = (0..players).map(|_| 1 + draw.below(10)).collect();
+        let quota = votes.iter().sum::<u64>() / 2 + 1;
+        Self::Voting { votes, quota }
+    }
+
+    fn worth(&self, coalition: &Coalition) -> f64 {
+        match self {
+            Self::Saturating { strengths } => {
+                let strength: f64 = coalition.players().map(|player| strengths[player]).sum();
+                0.85 * (1.0 - (-strength).exp())
+            }
+            Self::Coverage { rows, harm } => {
+                let learnt = |class: usize| {
+                    let held: f64 = coalition.players().map(|player| rows[player][class]).sum();
+                    (1.0 - (-held).exp()) / CLASSES as f64
+                };
+                let harmed = coalition.contains(rows.len() - 1);
+                (0..CLASSES).map(learnt).sum::<f64>() - if harmed { *harm } else { 0.0 }
+            }
+            Self::Interaction { terms, .. } => {
+                let present = terms.iter().filter(|(of, _)| of.is_subset(coalition));
+                present.map(|(_, worth)| worth).sum()
+            }
+            Self::Voting { votes, quota } => {
+                let sum: u64 = coalition.players().map(|player| votes[player]).sum();
+                f64::from(u8::from(sum >= *quota))
+            }
+        }
+    }
+}
+
+impl Game for Formula {
+    fn players(&self) -> usize {
+        match self {
+            Self::Saturating { strengths } => strengths.len(),
+            Self::Coverage { rows, .. } => rows.len(),
+            Self::Interaction { players, .. } => *players,
+            Self::Voting { votes, .. } => votes.len(),
+        }
+    }
+
+    fn value(&mut self, coalition: &Coalition) -> Result<f64, GameError> {
+        Ok(self.worth(coalition))
+    }
+}
+
+/// A game given by its whole table: `worths[mask]`, bit 0 being player 0.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Table {
+    players: usize,
+    worths: Vec<f64>,
+}
+
+impl Table {
+    /// The game of so many players with these worths.
+    ///
+    /// # Errors
+    /// If there are not 2^players worths, or more than 24 players.
+    pub fn new(players: usize, worths: Vec<f64>) -> Result<Self, GameError> {
+        let expected = if players <= 24 { 1_usize << players } else { 0 };
+        if worths.len() != expected {
+            let got = worths.len();
+            return Err(GameError::new(format!(
+                "{got} worths for {players} players; give 2^players of them, for at most 24 players"
+            )));
+        }
+        Ok(Self { players, worths })
+    }
+
+    /// The whole table of `game`, asked in batches.
+    ///
+    /// # Errors
+    /// More than 24 players, or the game's own.
+    pub fn of<G: Game + ?Sized>(game: &mut G) -> Result<Self, GameError> {
+        const BATCH: u64 = 4_096;
+        let players = game.players();
+        if players > 24 {
+            return Self::new(players, Vec::new());
+        }
+        let count = 1_u64 << players;
+        let mut worths = Vec::with_capacity(count as usize);
+        for from in (0..count).step_by(BATCH as usize) {
+            let masks = from..count.min(from + BATCH);
+            let batch: Vec<Coalition> =
+                masks.map(|mask| Coalition::from_mask(players, mask)).collect();
+            worths.extend(game.values(&batch)?);
+        }
+        Self::new(players, worths)
+    }
+
+    /// The worths by mask.
+    pub fn worths(&self) -> &[f64] {
+        &self.worths
+    }
+
+    /// The Shapley values, straight from the table.
+    pub fn shapley(&self) -> Vec<f64> {
+        let n = self.players;
+        // weight[s] = s!(n−1−s)!/n! = 1 / (n·C(n−1, s))
+        let mut weight = Vec::with_capacity(n);
+        let mut choices = 1.0;
+        for size in 0..n {
+            weight.push(1.0 / (n as f64 * choices));
+            choices = choices * (n - 1 - size) as f64 / (size + 1) as f64;
+        }
+        (0..n)
+            .map(|player| {
+                let bit = 1_usize << player;
+                (0..self.worths.len())
+                    .filter(|mask| mask & bit == 0)
+                    .map(|mask| {
+                        let size = mask.count_ones() as usize;
+                        weight[size] * (self.worths[mask | bit] - self.worths[mask])
+                    })
+                    .sum()
+            })
+            .collect()
+    }
+}
+
+impl Game for Table {
+    fn players(&self) -> usize {
+        self.players
+    }
+
+    fn value(&mut self, coalition: &Coalition) -> Result<f64, GameError> {
+        Ok(self.worths[coalition.mask() as usize])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn worth(game: &Formula, mask: u64) -> f64 {
+        game.worth(&Coalition::from_mask(game.players(), mask))
+    }
+
+    #[test]
+    fn the_formulas_are_as_computed_by_hand() {
+        let saturating = Formula::Saturating { strengths: vec![0.0, 2.0_f64.ln()] };
+        assert_eq!(worth(&saturating, 0b01), 0.0);
+        assert!((worth(&saturating, 0b11) - 0.425).abs() < 1e-15);
+
+        let mut rows = vec![[0.0; CLASSES]; 2];
+        rows[0][3] = 2.0_f64.ln();
+        let coverage = Formula::Coverage { rows, harm: 0.25 };
+        assert!((worth(&coverage, 0b01) - 0.05).abs() < 1e-15);
+        assert!((worth(&coverage, 0b11) + 0.2).abs() < 1e-15);
+
+        let pair = Coalition::from_mask(3, 0b101);
+        let interaction = Formula::Interaction { terms: vec![(pair, 4.0)], players: 3 };
+        assert_eq!((worth(&interaction, 0b001), worth(&interaction, 0b111)), (0.0, 4.0));
+
+        let voting = Formula::Voting { votes: vec![3, 2], quota: 3 };
+        assert_eq!((worth(&voting, 0b10), worth(&voting, 0b01)), (0.0, 1.0));
+    }
+
+    #[test]
+    fn the_coverage_game_has_a_twin_a_free_rider_and_a_harmful_player() {
+        let values = Table::of(&mut Formula::coverage(8, 5)).unwrap().shapley();
+        assert!((values[0] - values[1]).abs() < 1e-15);
+        assert_eq!(values[6], 0.0);
+        assert!((values[7] + 0.05).abs() < 1e-15);
+    }
+
+    #[test]
+    fn a_table_is_as_long_as_its_players_need() {
+        assert!(Table::new(2, vec![0.0; 3]).is_err());
+        assert!(Table::new(25, Vec::new()).is_err());
+        let table = Table::new(2, vec![0.0, 1.0, 2.0, 5.0]).unwrap();
+        assert_eq!(table.shapley(), [2.0, 3.0]);
+    }
+}
