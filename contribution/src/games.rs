@@ -8,6 +8,9 @@ use crate::{Coalition, Draw, Game, GameError};
 /// Classes of the coverage game.
 const CLASSES: usize = 10;
 
+/// Most players of a table.
+const PLAYERS_MAX: usize = 24;
+
 /// A game whose worth is a formula of the coalition.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Formula {
@@ -140,13 +143,12 @@ impl Table {
     /// The game of so many players with these worths.
     ///
     /// # Errors
-    /// If there are not 2^players worths, or more than 24 players.
+    /// If there are not 2^players worths, or more than the exact estimator takes.
     pub fn new(players: usize, worths: Vec<f64>) -> Result<Self, GameError> {
-        let expected = if players <= 24 { 1_usize << players } else { 0 };
-        if worths.len() != expected {
+        if players > PLAYERS_MAX || worths.len() != 1 << players {
             let got = worths.len();
             return Err(GameError::new(format!(
-                "{got} worths for {players} players; give 2^players of them, for at most 24 players"
+                "{got} worths for {players} players; give 2^players, for at most {PLAYERS_MAX} players"
             )));
         }
         Ok(Self { players, worths })
@@ -155,11 +157,11 @@ impl Table {
     /// The whole table of `game`, asked in batches.
     ///
     /// # Errors
-    /// More than 24 players, or the game's own.
+    /// More than the exact estimator takes, or the game's own.
     pub fn of<G: Game + ?Sized>(game: &mut G) -> Result<Self, GameError> {
         const BATCH: u64 = 4_096;
         let players = game.players();
-        if players > 24 {
+        if players > PLAYERS_MAX {
             return Self::new(players, Vec::new());
         }
         let count = 1_u64 << players;
