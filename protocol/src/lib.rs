@@ -8,6 +8,8 @@
 //! * **Commit** ([`Commit`]): the digest of an update and a salt, signed before anybody can read an upload.
 //! * **Update** ([`UpdateHeader`]): the signed header that travels in front of the parameter delta's bytes.
 //! * **Receipt** ([`Receipt`]): the coordinator's signed proof that it took an update.
+//! * **Draw** ([`draw_rows`]): which rows of the [`holdout`] judge the round, by a seed that nobody could know before
+//!   the reveals closed. They are shown with their proofs ([`ShownRows`]) and judge no other round.
 //! * **Score**: what an update was worth, in integer nano-nats of validation loss ([`Scored`]). Floats stop before
 //!   this crate: `contribution` has the one door.
 //! * **Weight**: the part of the scores that is paid now, after what is withheld for their error ([`pay`]).
@@ -43,7 +45,9 @@
 
 mod bytes;
 mod code;
+mod draw;
 mod fixed;
+pub mod holdout;
 mod id;
 pub mod limits;
 pub mod merkle;
@@ -63,7 +67,9 @@ mod work;
 
 pub use bytes::{Canonical, DecodeError, blob_digest};
 pub use code::{Code, Rejection};
+pub use draw::{DrawError, draw_rows, round_seed};
 pub use fixed::{FixedError, Micro};
+pub use holdout::{RowTree, ShownRow, ShownRows};
 pub use id::{Address, ChainId, Digest, IdError, Market, NodeKey, PayoutId, Round, TaskId};
 pub use message::{
     AbandonReason, Commit, Enrol, Missing, Offer, Receipt, RoundOutcome, Scope, UpdateHeader,
@@ -72,8 +78,8 @@ pub use message::{
 pub use money::{Amount, AmountError};
 pub use pay::{Account, Line, PayError, Purse, Reason, RoundPay, Standing, pay_round, totals_tree};
 pub use payout::{SplitError, split_by_weight};
-pub use report::{Entry, Infrastructure, Metrics, Report, Scored, Valuation};
-pub use settle::{Closing, close_round, round_seed};
+pub use report::{Entry, HoldoutRound, Infrastructure, Metrics, Report, Scored, Valuation};
+pub use settle::{Closing, close_round};
 pub use sign::{
     CloseRequest, NodeSignature, NodeSigner, Registration, Role, SignError, Signed, Signer,
     VerifyError, WalletSignature, recover_wallet, typed_domain, verify_node, verify_wallet,

@@ -12,6 +12,13 @@ pub const NAME_BYTES_MAX: usize = 120;
 pub const BLOB_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 /// Largest signed update header on the wire, in bytes.
 pub const HEADER_BYTES_MAX: usize = 4_096;
+/// Rows of a holdout.
+pub const HOLDOUT_ROWS_MAX: u32 = 1 << 24;
+/// Rows of a holdout that judge one round.
+pub const HOLDOUT_PER_ROUND_MAX: u32 = 65_536;
+/// Largest set of shown rows with their proofs, in bytes. A row has one proof of its own: 500 rows of 64 features out of
+/// 1,797 come to 330 KB, of which the proofs take 176 KB.
+pub const SHOWN_BYTES_MAX: u64 = 512 * 1024 * 1024;
 /// Rows one participant may declare.
 pub const ROWS_MAX: u64 = 1_000_000_000;
 /// Hidden layers of a multilayer perceptron.

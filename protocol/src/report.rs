@@ -20,6 +20,8 @@ pub struct Entry {
     pub header: UpdateId,
     /// Digest of its bytes.
     pub update: Digest,
+    /// What blinded its commitment, and known to its sender only until it was revealed: the round's seed rests on it.
+    pub salt: Digest,
     /// Rows the sender declared.
     pub rows_declared: u64,
     /// Rows that count: as far as the bond covers them.
@@ -46,7 +48,7 @@ pub struct Scored {
 /// What the valuation of a round found.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 pub struct Valuation {
-    /// Mean cross-entropy of the base model on the holdout, in nano-nats.
+    /// Mean cross-entropy of the base model on the round's rows, in nano-nats.
     pub loss_before_nano: i64,
     /// The same with the updates that were not excluded, by weighted mean.
     pub loss_after_nano: i64,
@@ -56,7 +58,7 @@ pub struct Valuation {
     pub gap_nano: i64,
     /// A score for every entry, in the order of the entries.
     pub scores: Vec<Scored>,
-    /// Passes over the holdout that it took.
+    /// Passes over the round's rows that it took.
     pub units: u64,
 }
 
@@ -74,7 +76,7 @@ pub struct Valuation {
     Deserialize,
 )]
 pub struct Metrics {
-    /// Rows of the holdout.
+    /// Rows of the holdout that judged the round.
     pub rows: u32,
     /// Rows whose label the base model gets right.
     pub correct_before: u32,
@@ -91,10 +93,19 @@ pub struct Infrastructure {
     pub provider: Address,
     /// Digest of the signed work record.
     pub record: Digest,
-    /// Units: passes over the holdout.
+    /// Units: passes over the round's rows.
     pub units: u64,
     /// Owed for it.
     pub amount: Amount,
+}
+
+/// The rows by which a round was judged.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+pub struct HoldoutRound {
+    /// By which they were drawn: nobody could know it before the reveals closed.
+    pub seed: Digest,
+    /// Their places in the holdout, ascending; none where too few updates came. No other round is judged by them.
+    pub rows: Vec<u32>,
 }
 
 /// One round, whole: from the bytes it names, every figure in it can be computed again.
@@ -114,10 +125,8 @@ pub struct Report {
     pub base_model: Digest,
     /// Digest of the model it ended with.
     pub model: Digest,
-    /// Digest of the validation rows.
-    pub holdout: Digest,
-    /// Drawn from the commits after they closed: nobody could know it before.
-    pub seed: Digest,
+    /// The rows by which it was judged.
+    pub holdout: HoldoutRound,
     /// Every commit that was taken: sender and commitment, ascending by sender.
     pub commits: Vec<(Address, Digest)>,
     /// The accepted updates, ascending by sender.

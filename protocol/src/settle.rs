@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 
 use crate::bytes::Canonical;
+use crate::draw::round_seed;
 use crate::id::{Address, Digest, Round};
 use crate::message::{AbandonReason, Missing, Offer, RoundOutcome};
 use crate::money::{Amount, AmountError};
 use crate::pay::{PayError, Purse, RoundPay, Standing, Work, pay_round, round_pool, totals_tree};
-use crate::report::{Entry, Report};
+use crate::report::{Entry, HoldoutRound, Report};
 use crate::task::TaskSpec;
 use crate::work::WorkResult;
 
@@ -27,6 +28,8 @@ pub struct Closing<'a> {
     pub entries: &'a [Entry],
     /// Who was asked and is not among them.
     pub missing: &'a [(Address, Missing)],
+    /// The rows of the holdout that judged it, as [`crate::draw_rows`] gave them; none where too few updates came.
+    pub rows: &'a [u32],
     /// What the work gave, or why there is none.
     pub result: Result<&'a WorkResult, AbandonReason>,
     /// Verified work to be paid.
@@ -58,18 +61,12 @@ impl TaskSpec {
         let gone = round.0.saturating_sub(1);
         Ok(round_pool(self.budget.data.minus(paid)?, self.rounds.count.saturating_sub(gone)))
     }
-}
 
-/// The seed of everything random in a round's valuation: nobody can know it before the commits close.
-#[must_use]
-pub fn round_seed(offer: Digest, commits: &[(Address, Digest)]) -> Digest {
-    let mut hasher = blake3::Hasher::new_derive_key("florin v1 seed");
-    hasher.update(&offer.0);
-    for (sender, commitment) in commits {
-        hasher.update(&sender.0);
-        hasher.update(&commitment.0);
+    /// Whether so many updates make a round: one that is valued, and judged by rows of its own.
+    #[must_use]
+    pub fn is_round(&self, updates: usize) -> bool {
+        usize::try_from(self.rounds.cohort_min).is_ok_and(|needed| updates >= needed)
     }
-    Digest(*hasher.finalize().as_bytes())
 }
 
 /// Closes a round.
@@ -103,8 +100,10 @@ pub fn close_round(closing: &Closing<'_>) -> Result<Report, PayError> {
         outcome: closing.result.err().map_or(RoundOutcome::Settled, RoundOutcome::Abandoned),
         base_model: offer.base_model,
         model: result.map_or(offer.base_model, |r| r.model),
-        holdout: spec.holdout.digest,
-        seed: round_seed(offer_digest, closing.commits),
+        holdout: HoldoutRound {
+            seed: round_seed(offer_digest, closing.commits, closing.entries),
+            rows: closing.rows.to_vec(),
+        },
         commits: closing.commits.to_vec(),
         entries: closing.entries.to_vec(),
         missing: closing.missing.to_vec(),

@@ -17,7 +17,7 @@ pub(crate) fn spec() -> TaskSpec {
         model: Model::Mlp { inputs: 64, hidden: vec![32], classes: 10 },
         base_model: Digest([6; 32]),
         data: DataSchema { width: 64, classes: 10 },
-        holdout: Holdout { digest: Digest([7; 32]), rows: 360 },
+        holdout: Holdout { root: Digest([7; 32]), rows: 360, per_round: 36 },
         training: Training {
             epochs: 2,
             batch: 16,
@@ -72,7 +72,16 @@ const IMPOSSIBLE: &[Case] = &[
     ("data.width", |s| s.data.width = 63),
     ("data.classes", |s| s.data.classes = 9),
     ("holdout.rows", |s| s.holdout.rows = 0),
-    ("holdout.rows", |s| s.holdout.digest = Digest::default()),
+    ("holdout.rows", |s| s.holdout.root = Digest::default()),
+    ("holdout.rows", |s| s.holdout.rows = u32::MAX),
+    ("holdout.per_round", |s| s.holdout.per_round = 1),
+    ("holdout.per_round", |s| s.holdout.per_round = 37),
+    ("holdout.per_round", |s| s.holdout.rows = 359),
+    ("holdout.per_round", |s| {
+        s.holdout = Holdout { rows: 700_000, per_round: 65_536, ..s.holdout.clone() };
+        s.model = Model::Softmax { inputs: 8_192, classes: 10 };
+        s.data.width = 8_192;
+    }),
     ("training.epochs", |s| s.training.epochs = 0),
     ("training.batch", |s| s.training.batch = 0),
     ("training.learning_rate", |s| s.training.learning_rate = Micro::ZERO),
@@ -116,6 +125,18 @@ fn every_impossible_setting_is_refused_by_its_key() {
         assert_eq!(error.key, *key, "{error}");
         assert!(!error.right.is_empty() && !error.value.is_empty(), "{error:?}");
     }
+}
+
+#[test]
+fn a_holdout_that_does_not_last_says_what_would() {
+    let mut spec = spec();
+    spec.holdout.per_round = 40;
+    let error = spec.check().unwrap_err();
+    assert_eq!((error.key, error.value.as_str()), ("holdout.per_round", "40"));
+    assert!(error.right.contains("10 rounds take 400 rows"), "{error}");
+    assert!(error.right.contains("the holdout has 360") && error.right.contains("at most 36"));
+    spec.rounds.count = 9;
+    spec.check().unwrap();
 }
 
 #[test]

@@ -82,8 +82,8 @@ pub struct TaskView {
     pub model: Digest,
     /// Blobs the coordinator still waits for.
     pub wanted: Vec<Digest>,
-    /// Whether the holdout is public: only after the last round, so that nobody can train on it.
-    pub holdout_public: bool,
+    /// Whether it still waits for the holdout.
+    pub holdout_wanted: bool,
 }
 
 /// A task in a list.

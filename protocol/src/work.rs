@@ -15,10 +15,14 @@ use crate::time::Tick;
 pub struct WorkOrder {
     /// Market, task and round.
     pub scope: Scope,
+    /// Digest of the round's offer.
+    pub offer: Digest,
     /// Digest of the model the round began with.
     pub base_model: Digest,
-    /// Digest of the validation rows.
+    /// Digest of the rows that judge the round, shown with their proofs: of [`crate::ShownRows::to_bytes`].
     pub holdout: Digest,
+    /// Every commit that was taken: sender and commitment, ascending by sender.
+    pub commits: Vec<(Address, Digest)>,
     /// The accepted updates, ascending by sender.
     pub entries: Vec<Entry>,
     /// After this moment the coordinator does the work itself.

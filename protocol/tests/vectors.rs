@@ -59,7 +59,7 @@ fn spec(model: Model, aggregation: Aggregation) -> TaskSpec {
         data: DataSchema { width: model.inputs().unwrap(), classes: model.classes() },
         model,
         base_model: Digest([0x11; 32]),
-        holdout: Holdout { digest: Digest([0x22; 32]), rows: 360 },
+        holdout: Holdout { root: Digest([0x22; 32]), rows: 360, per_round: 36 },
         training: Training {
             epochs: 3,
             batch: 16,
@@ -190,6 +190,7 @@ fn closed(
             sender: *sender,
             header: header(*sender).digest(),
             update: header(*sender).update,
+            salt: header(*sender).salt,
             rows_declared: 150,
             rows_counted: spec.rows_counted(150, fln("12.5")),
             bond: fln("12.5"),
@@ -212,16 +213,16 @@ fn closed(
         ],
         units: 9,
     };
-    let metrics = Metrics {
-        rows: 360,
-        correct_before: 36,
-        correct_after: 200,
-        loss_after_nano: 2_202_585_092,
-    };
+    let metrics =
+        Metrics { rows: 36, correct_before: 3, correct_after: 20, loss_after_nano: 2_202_585_092 };
+    let commits: Vec<_> =
+        cohort.iter().map(|sender| (*sender, header(*sender).commitment())).collect();
     let order = WorkOrder {
         scope: offer.scope,
+        offer: offer.digest(),
         base_model: offer.base_model,
-        holdout: spec.holdout.digest,
+        holdout: Digest([0x77; 32]),
+        commits: commits.clone(),
         entries: entries.clone(),
         due: Tick(700_000),
     };
@@ -231,8 +232,7 @@ fn closed(
         provider: wallet(8).address(),
         result: WorkResult { valuation, metrics, model: Digest([0x55; 32]) },
     };
-    let commits: Vec<_> =
-        cohort.iter().map(|sender| (*sender, header(*sender).commitment())).collect();
+    let seed = round_seed(offer.digest(), &commits, &entries);
     let report = close_round(&Closing {
         spec,
         offer,
@@ -240,6 +240,7 @@ fn closed(
         commits: &commits,
         entries: &entries,
         missing: &[(cohort[2], Missing::NoReveal)],
+        rows: &draw_rows(&spec.holdout, &[], seed).unwrap(),
         result: Ok(&record.result),
         work: &[(record.provider, record.digest(), record.result.valuation.units)],
     })
@@ -265,6 +266,7 @@ fn abandoned(spec: &TaskSpec, before: &Report) -> Report {
         commits: &[],
         entries: &[],
         missing: &[],
+        rows: &[],
         result: Err(AbandonReason::TooFewUpdates { got: 0, needed: 5 }),
         work: &[],
     })
@@ -345,6 +347,57 @@ fn trees() -> Value {
     [1, 2, 3, 4, 5, 8, 13, 32, 100].map(one).to_vec().into()
 }
 
+/// Rounds of one small holdout, one after the other, each from its seed and the rows of the rounds before.
+fn draws() -> Value {
+    let one = |name: &str, rows: u32, per_round: u32, rounds: u32| {
+        let holdout = Holdout { root: Digest([1; 32]), rows, per_round };
+        let mut exposed = Vec::new();
+        let rounds: Vec<Value> = (0..rounds)
+            .map(|round| {
+                let seed = blob_digest(&round.to_le_bytes());
+                let drawn = draw_rows(&holdout, &exposed, seed).unwrap();
+                exposed.extend(&drawn);
+                json!({ "seed": seed, "drawn": drawn })
+            })
+            .collect();
+        json!({ "name": name, "rows": rows, "per_round": per_round, "rounds": rounds })
+    };
+    json!([
+        one("two of two", 2, 2, 1),
+        one("the last round takes what is left", 12, 4, 3),
+        one("a demonstration", 808, 101, 8),
+        one("a range that is rejected now and then", 100_000, 50, 3),
+    ])
+}
+
+/// Rows of one feature and a label, shown with their proofs.
+fn holdouts() -> Value {
+    let one = |rows: u32| {
+        let whole = Digest([0x99; 32]);
+        let row = |i: u32| [(i as f32 / 3.0).to_le_bytes(), (i % 10).to_le_bytes()].concat();
+        let leaf = |i| holdout::leaf(i, holdout::blind(whole, i), &row(i));
+        let tree = RowTree::new((0..rows).map(leaf).collect());
+        let shown = |index| ShownRow {
+            index,
+            blind: holdout::blind(whole, index),
+            row: row(index),
+            proof: tree.proof(index).unwrap(),
+        };
+        let shown = ShownRows { rows: (0..rows).step_by(3).map(shown).collect() };
+        let bytes = shown.to_bytes();
+        json!({
+            "name": format!("{rows} rows"),
+            "whole": whole,
+            "rows": (0..rows).map(|i| hex(&row(i))).collect::<Vec<_>>(),
+            "root": tree.root(),
+            "shown": (0..rows).step_by(3).collect::<Vec<_>>(),
+            "bytes": hex(&bytes),
+            "digest": blob_digest(&bytes),
+        })
+    };
+    [1, 2, 3, 4, 5, 7, 8, 13].map(one).to_vec().into()
+}
+
 fn vectors() -> BTreeMap<&'static str, Value> {
     BTreeMap::from([
         ("messages", messages()),
@@ -352,6 +405,8 @@ fn vectors() -> BTreeMap<&'static str, Value> {
         ("closes", closes()),
         ("payouts", payouts()),
         ("trees", trees()),
+        ("draws", draws()),
+        ("holdouts", holdouts()),
     ])
 }
 

@@ -136,7 +136,7 @@ task = fields(
     ("arbiter", address), ("name", text), ("salt", u64), ("model", model),
     ("base_model", digest),
     ("data", fields(("width", u32), ("classes", u32))),
-    ("holdout", fields(("digest", digest), ("rows", u32))),
+    ("holdout", fields(("root", digest), ("rows", u32), ("per_round", u32))),
     (
         "training",
         fields(
@@ -176,7 +176,8 @@ update = fields(
 )
 receipt = fields(("scope", scope), ("sender", address), ("update", digest), ("at", u64))
 entry = fields(
-    ("sender", address), ("header", digest), ("update", digest), ("rows_declared", u64),
+    ("sender", address), ("header", digest), ("update", digest), ("salt", digest),
+    ("rows_declared", u64),
     ("rows_counted", u64), ("bond", amount),
 )
 scored = fields(
@@ -210,7 +211,8 @@ standing = fields(
 report = fields(
     ("version", u16), ("scope", scope), ("previous", digest), ("offer", digest),
     ("outcome", named(("settled", None), ("abandoned", abandon))),
-    ("base_model", digest), ("model", digest), ("holdout", digest), ("seed", digest),
+    ("base_model", digest), ("model", digest), 
+    ("holdout", fields(("seed", digest), ("rows", many(u32)))),
     ("commits", many(pair(address, digest))), ("entries", many(entry)),
     ("missing", many(pair(address, named(("no_commit", None), ("no_reveal", None))))),
     ("valuation", option(valuation)), ("metrics", option(metrics)), ("pool", amount),
@@ -219,8 +221,8 @@ report = fields(
     ("infrastructure_total", amount), ("root_before", digest), ("root", digest), ("payout", digest),
 )
 work_order = fields(
-    ("scope", scope), ("base_model", digest), ("holdout", digest), ("entries", many(entry)),
-    ("due", u64),
+    ("scope", scope), ("offer", digest), ("base_model", digest), ("holdout", digest),
+    ("commits", many(pair(address, digest))), ("entries", many(entry)), ("due", u64),
 )
 work_record = fields(
     ("market", market), ("order", digest), ("provider", address),
@@ -249,6 +251,8 @@ def check_message(v):
             pass
         else:
             raise AssertionError("the signature verifies for another message")
+    if v["kind"] == "report":
+        check_seed(v["value"])
     if v["kind"] == "update":
         value = v["value"]
         raw = digest(value["update"]) + digest(value["salt"]) + address(value["sender"])
@@ -302,9 +306,60 @@ def check_payout(v):
     assert sum(parts) == pool
 
 
+def check_seed(report):
+    """The seed that the rows were drawn by, from what else the report says."""
+    raw = digest(report["offer"]) + u64(len(report["commits"]))
+    raw += b"".join(address(a) + digest(c) for a, c in report["commits"])
+    raw += u64(len(report["entries"]))
+    raw += b"".join(address(e["sender"]) + digest(e["salt"]) for e in report["entries"])
+    assert derive("florin v1 seed", raw) == report["holdout"]["seed"], "seed differs"
+
+
+def check_draw(v):
+    exposed = set()
+    for each in v["rounds"]:
+        stream = blake3(digest(each["seed"]), derive_key_context="florin v1 draw")
+        left, at = [row for row in range(v["rows"]) if row not in exposed], 0
+        for i in range(v["per_round"]):
+            n = len(left) - i
+            while True:
+                number = int.from_bytes(stream.digest(length=8, seek=at), "little")
+                at += 8
+                if number < 2**64 // n * n:
+                    break
+            j = i + number % n
+            left[i], left[j] = left[j], left[i]
+        drawn = sorted(left[: v["per_round"]])
+        assert drawn == each["drawn"], f"drawn {drawn}"
+        exposed.update(drawn)
+    assert len(exposed) == v["per_round"] * len(v["rounds"])
+
+
+def check_holdout(v):
+    def key(context, *parts):
+        return blake3(b"".join(parts), derive_key_context=f"florin v1 holdout {context}").digest()
+
+    rows = [bytes.fromhex(row) for row in v["rows"]]
+    blinds = [key("blind", digest(v["whole"]), u32(i)) for i in range(len(rows))]
+    levels = [[key("row", u32(i), blinds[i], row) for i, row in enumerate(rows)]]
+    while len(levels[-1]) > 1:
+        below = levels[-1]
+        pairs = [below[i : i + 2] for i in range(0, len(below), 2)]
+        levels.append([key("node", *pair) if len(pair) == 2 else pair[0] for pair in pairs])
+    assert levels[-1][0].hex() == v["root"], "root differs"
+    raw = u32(len(v["shown"]))
+    for index in v["shown"]:
+        places = [(level, (index >> up) ^ 1) for up, level in enumerate(levels[:-1])]
+        proof = [level[at] for level, at in places if at < len(level)]
+        raw += u32(index) + blinds[index] + u32(len(rows[index])) + rows[index]
+        raw += u32(len(proof)) + b"".join(proof)
+    assert raw.hex() == v["bytes"], "the shown rows' bytes differ"
+    assert blake3(raw).hexdigest() == v["digest"], "digest differs"
+
+
 CHECKS = {
     "messages": check_message, "registrations": check_registration, "closes": check_close,
-    "payouts": check_payout,
+    "payouts": check_payout, "draws": check_draw, "holdouts": check_holdout,
 }
 
 

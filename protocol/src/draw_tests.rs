@@ -1,0 +1,111 @@
+//! The draw: no row twice, no row again, all equally likely.
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::money::Amount;
+use proptest::prelude::*;
+
+fn holdout(rows: u32, per_round: u32) -> Holdout {
+    Holdout { root: Digest([1; 32]), rows, per_round }
+}
+
+fn seed(n: u64) -> Digest {
+    Digest(*blake3::hash(&n.to_le_bytes()).as_bytes())
+}
+
+fn entry(sender: u8, salt: u8) -> Entry {
+    Entry {
+        sender: Address([sender; 20]),
+        header: Digest([9; 32]),
+        update: Digest([9; 32]),
+        salt: Digest([salt; 32]),
+        rows_declared: 1,
+        rows_counted: 1,
+        bond: Amount::ZERO,
+    }
+}
+
+proptest! {
+    /// A failing case prints its numbers, the seed among them.
+    #[test]
+    fn round_after_round_no_row_comes_twice(
+        per_round in 2u32..20, rounds in 1u32..12, spare in 0u32..9, from in any::<u64>(),
+    ) {
+        let holdout = holdout(per_round * rounds + spare, per_round);
+        let mut exposed = Vec::new();
+        for round in 0..rounds {
+            let drawn = draw_rows(&holdout, &exposed, seed(from ^ u64::from(round))).unwrap();
+            prop_assert_eq!(drawn.len(), per_round as usize);
+            prop_assert!(drawn.is_sorted_by(|a, b| a < b));
+            prop_assert!(drawn.iter().all(|row| *row < holdout.rows && !exposed.contains(row)));
+            exposed.extend(drawn);
+        }
+        let all: BTreeSet<u32> = exposed.iter().copied().collect();
+        prop_assert_eq!(all.len(), exposed.len());
+        if spare < per_round {
+            let left = spare as usize;
+            let error = draw_rows(&holdout, &exposed, seed(from)).unwrap_err();
+            prop_assert_eq!(error, DrawError::TooFewLeft { left, per_round });
+        }
+    }
+
+    #[test]
+    fn what_earlier_rounds_showed_counts_once_and_in_any_order(from in any::<u64>()) {
+        let holdout = holdout(20, 5);
+        let drawn = draw_rows(&holdout, &[1, 4, 9, 16], seed(from)).unwrap();
+        prop_assert_eq!(draw_rows(&holdout, &[16, 4, 4, 9, 1, 1], seed(from)).unwrap(), drawn);
+    }
+}
+
+#[test]
+fn every_set_of_rows_is_equally_likely() {
+    // 2 of {0, 1, 3, 4, 5}: ten sets, 1,000 expected of each in 10,000; five standard deviations are 150.
+    let holdout = holdout(6, 2);
+    let mut times = std::collections::BTreeMap::new();
+    for n in 0..10_000 {
+        *times.entry(draw_rows(&holdout, &[2], seed(n)).unwrap()).or_insert(0u32) += 1;
+    }
+    assert_eq!(times.len(), 10, "seeds 0..10000: {times:?}");
+    assert!(times.values().all(|n| (850..=1_150).contains(n)), "seeds 0..10000: {times:?}");
+}
+
+#[test]
+fn a_range_that_does_not_divide_the_numbers_is_still_fair() {
+    // Three quarters of 2⁶⁴: without rejection the first third would come twice as often.
+    let range = 3 << 62;
+    let low = (0..3_000).filter(|n| Stream::new(seed(*n)).below(range) < range / 3).count();
+    // 1,000 expected; five standard deviations are 130. Without rejection 1,500.
+    assert!((870..=1_130).contains(&low), "seeds 0..3000: {low}");
+}
+
+#[test]
+fn a_row_that_is_not_there_was_never_shown() {
+    let error = draw_rows(&holdout(6, 2), &[6], seed(0)).unwrap_err();
+    assert_eq!(error, DrawError::NoSuchRow { row: 6, rows: 6 });
+}
+
+#[test]
+fn the_seed_is_another_whatever_was_said() {
+    let commits = [(Address([1; 20]), Digest([2; 32])), (Address([3; 20]), Digest([4; 32]))];
+    let entries = [entry(1, 5), entry(3, 6)];
+    let base = round_seed(Digest([0; 32]), &commits, &entries);
+    let others = [
+        round_seed(Digest([1; 32]), &commits, &entries),
+        round_seed(Digest([0; 32]), &commits[..1], &entries),
+        round_seed(Digest([0; 32]), &commits, &entries[..1]),
+        round_seed(Digest([0; 32]), &commits, &[entry(1, 5), entry(3, 7)]),
+        round_seed(Digest([0; 32]), &commits, &[entry(1, 5), entry(4, 6)]),
+    ];
+    let all: BTreeSet<Digest> = others.into_iter().chain([base]).collect();
+    assert_eq!(all.len(), 6);
+}
+
+#[test]
+fn what_a_sender_can_still_choose_when_it_reveals_does_not_move_the_seed() {
+    let said = [entry(1, 5)];
+    // The header's digest covers its expiry and its rows, which no commitment fixes.
+    let later = [Entry { header: Digest([8; 32]), rows_declared: 7, ..said[0].clone() }];
+    let offer = Digest([0; 32]);
+    assert_eq!(round_seed(offer, &[], &said), round_seed(offer, &[], &later));
+}

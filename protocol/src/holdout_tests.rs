@@ -1,0 +1,119 @@
+//! What a proof proves, and what it does not.
+
+use super::*;
+use proptest::prelude::*;
+
+const WHOLE: Digest = Digest([7; 32]);
+
+fn row(index: u32) -> Vec<u8> {
+    let mut bytes = (index as f32 / 3.0).to_le_bytes().to_vec();
+    bytes.extend_from_slice(&(index % 10).to_le_bytes());
+    bytes
+}
+
+fn tree(rows: u32) -> RowTree {
+    RowTree::new((0..rows).map(|i| leaf(i, blind(WHOLE, i), &row(i))).collect())
+}
+
+fn shown(tree: &RowTree, index: u32) -> ShownRow {
+    let proof = tree.proof(index).unwrap();
+    ShownRow { index, blind: blind(WHOLE, index), row: row(index), proof }
+}
+
+#[test]
+fn every_row_can_be_proven_at_its_place_and_nowhere_else() {
+    for rows in (1..=33).chain([64, 65, 100]) {
+        let tree = tree(rows);
+        for index in 0..rows {
+            let honest = shown(&tree, index);
+            assert!(honest.belongs(tree.root(), rows), "row {index} of {rows}");
+            for other in (0..rows + 2).filter(|other| *other != index) {
+                let moved = ShownRow { index: other, ..honest.clone() };
+                assert!(!moved.belongs(tree.root(), rows), "{index} as {other} of {rows}");
+            }
+        }
+        assert_eq!(tree.proof(rows), None);
+    }
+}
+
+#[test]
+fn a_forged_row_a_swapped_row_and_a_bent_proof_are_seen() {
+    let tree = tree(13);
+    let (root, honest, other) = (tree.root(), shown(&tree, 5), shown(&tree, 6));
+    let mut bent = honest.proof.clone();
+    bent.swap(0, 1);
+    let mut longer = honest.proof.clone();
+    longer.push(Digest::default());
+    let forgeries = [
+        ("a changed feature", ShownRow { row: row(6), ..honest.clone() }),
+        ("a longer row", ShownRow { row: [row(5), vec![0]].concat(), ..honest.clone() }),
+        ("another blind", ShownRow { blind: blind(WHOLE, 6), ..honest.clone() }),
+        ("a swapped row", ShownRow { index: 5, ..other.clone() }),
+        ("a proof of another row", ShownRow { proof: other.proof, ..honest.clone() }),
+        ("a truncated proof", ShownRow { proof: honest.proof[1..].to_vec(), ..honest.clone() }),
+        (
+            "a proof without its top",
+            ShownRow { proof: honest.proof[..3].to_vec(), ..honest.clone() },
+        ),
+        ("a longer proof", ShownRow { proof: longer, ..honest.clone() }),
+        ("a proof in another order", ShownRow { proof: bent, ..honest.clone() }),
+    ];
+    for (what, forged) in forgeries {
+        assert!(!forged.belongs(root, 13), "{what}");
+    }
+    assert!(honest.belongs(root, 13));
+    // The shape of the tree is part of the claim.
+    assert!(!honest.belongs(root, 3) && !honest.belongs(Digest::default(), 13));
+}
+
+#[test]
+fn a_node_is_not_a_leaf() {
+    // The hash over two leaves, claimed to be a row of a tree with half as many.
+    let (a, b) = (leaf(0, WHOLE, b"a"), leaf(1, WHOLE, b"b"));
+    let all = [a, b, leaf(2, WHOLE, b"c"), leaf(3, WHOLE, b"d")];
+    let root = RowTree::new(all.to_vec()).root();
+    let both = [a.0, b.0].concat();
+    assert!(!verify(root, 2, 0, leaf(0, WHOLE, &both), &[node(all[2], all[3])]));
+    assert_ne!(leaf(0, Digest::default(), &both), node(a, b));
+}
+
+#[test]
+fn without_rows_there_is_no_root() {
+    let empty = RowTree::new(Vec::new());
+    assert_eq!((empty.root(), empty.proof(0)), (Digest::default(), None));
+    assert!(!verify(Digest::default(), 0, 0, Digest::default(), &[]));
+    assert!(!verify(Digest::default(), 1, 0, Digest::default(), &[]));
+}
+
+#[test]
+fn the_same_row_at_two_places_has_two_hashes() {
+    // Nobody can see from the hashes of a proof that two secret rows are equal, or equal to one that he has.
+    assert_ne!(leaf(0, blind(WHOLE, 0), &row(1)), leaf(1, blind(WHOLE, 1), &row(1)));
+    assert_ne!(blind(WHOLE, 0), blind(Digest([8; 32]), 0));
+}
+
+#[test]
+fn bytes_are_read_back_to_the_last_and_have_a_limit() {
+    let tree = tree(100);
+    let all = ShownRows { rows: [3, 50, 99].map(|i| shown(&tree, i)).to_vec() };
+    let bytes = all.to_bytes();
+    assert_eq!(ShownRows::from_bytes(&bytes).unwrap(), all);
+    assert!(bytes.len() as u64 <= ShownRows::bytes_max(3, 1, 100));
+    for bad in [&bytes[..bytes.len() - 1], &[bytes.as_slice(), &[0]].concat(), &[255; 4]] {
+        assert!(ShownRows::from_bytes(bad).is_err());
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_longest_shown_rows_are_within_their_bound(rows in 2u32..300, width in 1u32..9) {
+        let row = vec![0; (width as usize + 1) * 4];
+        let tree = RowTree::new((0..rows).map(|i| leaf(i, WHOLE, &row)).collect());
+        let one = |index| {
+            let proof = tree.proof(index).unwrap();
+            ShownRow { index, blind: WHOLE, row: row.clone(), proof }
+        };
+        let all = ShownRows { rows: (0..rows).map(one).collect() };
+        prop_assert!(all.to_bytes().len() as u64 <= ShownRows::bytes_max(rows, width, rows));
+    }
+}
