@@ -40,6 +40,7 @@
 
 mod affine;
 mod cache;
+mod check;
 mod coalition;
 mod draw;
 mod estimator;
@@ -50,6 +51,7 @@ mod leave_one_out;
 mod linear;
 mod meter;
 mod nano;
+mod pairs;
 mod path;
 mod quadrature;
 mod round;
@@ -58,9 +60,10 @@ mod statistics;
 
 pub use affine::{AffineError, AffineGame, AffineSource, Closures, FixedWeights};
 pub use cache::{CACHED_NUMBERS_MAX, Cache};
+pub use check::{CheckRules, Recorded, RoundCheck, check_round, recheck};
 pub use coalition::Coalition;
 pub use draw::Draw;
-pub use estimator::{Estimate, Estimator, Score, Valuation, ValuationError, value};
+pub use estimator::{Estimate, Estimator, NodeSlopes, Score, Valuation, ValuationError, value};
 pub use exact::Exact;
 pub use game::{Game, GameError, SmoothGame};
 pub use leave_one_out::LeaveOneOut;
