@@ -19,8 +19,21 @@ pub struct Estimate {
     pub estimator_errors: Option<Vec<f64>>,
     /// `v(N) − v(∅)`.
     pub total: f64,
+    /// The slopes that the values were integrated from; empty where none were taken.
+    pub nodes: Vec<NodeSlopes>,
     /// What the estimator decided on the way, for people: the model it chose, why it stopped.
     pub remark: Option<String>,
+}
+
+/// The gradient at one node of a path: `φ_i = Σ_nodes weight · slopes[i]`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeSlopes {
+    /// Where on the path, from 0 to 1.
+    pub t: f64,
+    /// The node's weight in the quadrature; they sum to 1.
+    pub weight: f64,
+    /// The worth's slope along each player's direction, mean over the rows.
+    pub slopes: Vec<f64>,
 }
 
 /// One way of dividing `v(N) − v(∅)` among the players of a game of kind `G`.
@@ -86,6 +99,8 @@ pub struct Valuation<Id> {
     pub evaluations: u64,
     /// Gradients taken.
     pub gradients: u64,
+    /// The slopes that the scores were integrated from; empty where none were taken.
+    pub nodes: Vec<NodeSlopes>,
     /// What the estimator decided on the way, for people.
     pub remark: Option<String>,
 }
@@ -297,6 +312,7 @@ where
         gap,
         evaluations: meter.evaluations(),
         gradients: meter.gradients(),
+        nodes: estimate.nodes,
         remark: estimate.remark,
     })
 }

@@ -47,7 +47,7 @@ impl<G: Game + ?Sized> Estimator<G> for Exact {
             standard_errors: values_by_row.iter().map(|rows| standard_error(rows)).collect(),
             estimator_errors: Some(vec![0.0; players]),
             total,
-            remark: None,
+            ..Estimate::default()
         })
     }
 }

@@ -41,7 +41,7 @@ impl<G: Game + ?Sized> Estimator<G> for LeaveOneOut {
             standard_errors: errors.into_iter().collect(),
             estimator_errors: Some(vec![0.0; game.players()]),
             total: mean(&all) - mean(&nothing),
-            remark: None,
+            ..Estimate::default()
         })
     }
 }

@@ -3,7 +3,7 @@
 use crate::meter::Meter;
 use crate::quadrature::{MAX_NODES, rule};
 use crate::statistics::{mean, standard_error};
-use crate::{Estimate, Estimator, SmoothGame, ValuationError};
+use crate::{Estimate, Estimator, NodeSlopes, SmoothGame, ValuationError};
 
 /// The gradients of the market's default.
 const NODES_DEFAULT: usize = 3;
@@ -88,7 +88,7 @@ impl<G: SmoothGame + ?Sized> Estimator<G> for Path {
         let total = mean(&everybody) - mean(&nobody);
         let mut nodes = self.nodes;
         loop {
-            let values_by_row = integrate(game, meter, nodes, nobody.len())?;
+            let (values_by_row, of_nodes) = integrate(game, meter, nodes, nobody.len())?;
             let values: Vec<f64> = values_by_row.iter().map(|rows| mean(rows)).collect();
             if self.looks_closer(nodes, &values, total, meter) {
                 nodes += 1;
@@ -96,26 +96,35 @@ impl<G: SmoothGame + ?Sized> Estimator<G> for Path {
                 continue;
             }
             let standard_errors = values_by_row.iter().map(|rows| standard_error(rows)).collect();
-            return Ok(Estimate { values, standard_errors, total, ..Estimate::default() });
+            return Ok(Estimate {
+                values,
+                standard_errors,
+                total,
+                nodes: of_nodes,
+                ..Estimate::default()
+            });
         }
     }
 }
 
-/// `Σ_k ω_k · slope(t_k)` per player and row, nodes in ascending order.
+/// `Σ_k ω_k · slope(t_k)` per player and row, nodes in ascending order; and each node's mean slopes.
 fn integrate<G: SmoothGame + ?Sized>(
     game: &mut G,
     meter: &mut Meter<'_>,
     nodes: usize,
     rows: usize,
-) -> Result<Vec<Vec<f64>>, ValuationError> {
+) -> Result<(Vec<Vec<f64>>, Vec<NodeSlopes>), ValuationError> {
     let rule =
         rule(nodes).ok_or(ValuationError::NodesOutOfRange { nodes, nodes_max: MAX_NODES })?;
     let mut integrals = vec![vec![0.0; rows]; game.players()];
+    let mut of_nodes = Vec::with_capacity(nodes);
     for &(t, weight) in rule {
         let slopes = meter.slopes(game, t)?;
+        let means = slopes.iter().map(|rows| mean(rows)).collect();
+        of_nodes.push(NodeSlopes { t, weight, slopes: means });
         for (integral, slope) in integrals.iter_mut().flatten().zip(slopes.iter().flatten()) {
             *integral += weight * slope;
         }
     }
-    Ok(integrals)
+    Ok((integrals, of_nodes))
 }

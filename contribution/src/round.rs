@@ -35,7 +35,7 @@ pub struct RoundRules {
 }
 
 /// What one player of the round is worth.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoundScore {
     /// The player's index in the source.
     pub player: usize,
@@ -43,6 +43,9 @@ pub struct RoundScore {
     pub score_nano: i64,
     /// One standard error of the score in nano-nats: sampling of the rows, and luck.
     pub error_nano: u64,
+    /// The slope along the player's direction at each node of the path, in nano-nats; the score is
+    /// their sum by the quadrature's weights.
+    pub slopes_nano: Vec<i64>,
     /// Whether the update stays out of the aggregate.
     pub excluded: bool,
 }
@@ -181,7 +184,8 @@ pub fn value_round<S: AffineSource>(
         let over_remaining = FixedWeights::over(weights, &remaining)?;
         let second = stage(source, over_remaining, Some(first.base), path)?;
         for row in second.rows {
-            rows[row.player] = row;
+            let player = row.player;
+            rows[player] = row;
         }
         after_nano = second.after_nano;
         losses_evaluated += second.evaluations;
@@ -233,18 +237,28 @@ fn stage<S: AffineSource>(
     }
     let before = mean(&base);
     let (chances, differentiated) = game.chance()?;
-    let scores = valuation.scores.iter().zip(chances);
+    let scores = valuation.scores.iter().zip(chances).enumerate();
+    let nodes = &valuation.nodes;
     Ok(Stage {
         before_nano: nano("the loss before", before)?,
         after_nano: nano("the loss after", before - valuation.total)?,
-        rows: scores.map(|(score, chance)| round_score(score, chance)).collect::<Result<_, _>>()?,
+        rows: scores
+            .map(|(position, (score, chance))| {
+                let slopes: Vec<f64> = nodes.iter().map(|node| node.slopes[position]).collect();
+                round_score(score, chance, &slopes)
+            })
+            .collect::<Result<_, _>>()?,
         evaluations: valuation.evaluations - u64::from(base_is_known),
         gradients: valuation.gradients + u64::from(differentiated),
         base,
     })
 }
 
-fn round_score(score: &Score<usize>, chance: f64) -> Result<RoundScore, RoundError> {
+fn round_score(
+    score: &Score<usize>,
+    chance: f64,
+    slopes: &[f64],
+) -> Result<RoundScore, RoundError> {
     let sampling = score.standard_error.ok_or(RoundError::TooFewRows { rows: 1 })?;
     // Not `hypot`, whose last bit may differ between machines.
     let error = (sampling * sampling + chance * chance).sqrt();
@@ -252,6 +266,7 @@ fn round_score(score: &Score<usize>, chance: f64) -> Result<RoundScore, RoundErr
         player: score.id,
         score_nano: nano("a score", score.value)?,
         error_nano: nano("a score's error", error)?.unsigned_abs(),
+        slopes_nano: slopes.iter().map(|s| nano("a slope", *s)).collect::<Result<_, _>>()?,
         excluded: false,
     })
 }

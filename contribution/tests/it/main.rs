@@ -1,5 +1,6 @@
 //! The estimators as their users see them.
 
+mod a_check_can_be_checked;
 mod a_null_player_is_worth_nothing;
 mod estimators_agree_where_they_must;
 mod known_games_have_their_known_values;

@@ -1,0 +1,159 @@
+//! A second opinion on a round, that a stranger can verify coalition by coalition.
+//!
+//! A check asks for the worth of some coalitions and estimates every score from them alone. Worths
+//! are rounded to whole nano-nats *before* the estimator sees them and are published with the
+//! result, so there are two things to verify, both easy: that some of the worths, chosen by the
+//! verifier, are what the models say ([`AffineGame`]); and that the estimate follows from the table
+//! ([`recheck`]), which needs no model at all.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    AffineGame, AffineSource, Coalition, Estimator, FixedWeights, Game, GameError, NANO_PER_NAT,
+    RoundError, Run, ValuationError, to_nano, value,
+};
+
+/// What a check may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CheckRules {
+    /// Everything random is drawn from it.
+    pub seed: u64,
+    /// Coalitions that may be evaluated.
+    pub passes: u64,
+}
+
+/// What a check found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RoundCheck {
+    /// The worth in nano-nats of every coalition that was evaluated, ascending by coalition; the
+    /// coalitions are of the source's players.
+    pub table: Vec<(Coalition, i64)>,
+    /// One score in nano-nats per member, in the members' order.
+    pub scores_nano: Vec<i64>,
+    /// Evaluations of the loss that it took, each one pass over the holdout: one for every
+    /// coalition of the table but the empty one, and one for the base point.
+    pub passes: u64,
+}
+
+/// Estimates the scores of `members` (ascending players of `source`, with a positive sum of
+/// `weights`) from coalitions of them alone, with the same fixed shares as the round's valuation.
+///
+/// # Errors
+/// As [`value`] and [`to_nano`]; a budget below the estimator's minimum is refused.
+pub fn check_round<S, E>(
+    estimator: &E,
+    source: &mut S,
+    weights: &[u64],
+    members: &[usize],
+    rules: CheckRules,
+) -> Result<RoundCheck, RoundError>
+where
+    S: AffineSource,
+    E: for<'a> Estimator<Recorded<'a>>,
+{
+    let players = source.players();
+    let mut game = AffineGame::new(source, FixedWeights::over(weights, members)?)?;
+    let mut ask = |coalition: &Coalition| {
+        let worth = if coalition.is_empty() { 0.0 } else { game.value(coalition)? };
+        to_nano(worth).map_err(GameError::new)
+    };
+    let mut recorded =
+        Recorded { members: members.len(), known: BTreeMap::new(), ask: Some(&mut ask) };
+    let scores_nano = estimate(estimator, &mut recorded, rules)?;
+    let table: Vec<(Coalition, i64)> = recorded
+        .known
+        .iter()
+        .map(|(coalition, nano)| (renamed(coalition, members, players), *nano))
+        .collect();
+    let evaluated = table.iter().filter(|(coalition, _)| !coalition.is_empty()).count() as u64;
+    let mut table = table;
+    table.sort_unstable();
+    Ok(RoundCheck { table, scores_nano, passes: evaluated + 1 })
+}
+
+/// The scores that follow from a published table, with no model at hand.
+///
+/// # Errors
+/// [`RoundError`] where the table lacks a coalition that the estimator asks for: it is then not the
+/// table that these rules make.
+pub fn recheck<E>(
+    estimator: &E,
+    table: &[(Coalition, i64)],
+    members: &[usize],
+    rules: CheckRules,
+) -> Result<Vec<i64>, RoundError>
+where
+    E: for<'a> Estimator<Recorded<'a>>,
+{
+    let position: BTreeMap<usize, usize> =
+        members.iter().enumerate().map(|(position, player)| (*player, position)).collect();
+    let mut known = BTreeMap::new();
+    for (coalition, nano) in table {
+        let mut own = Coalition::empty(members.len());
+        for player in coalition.players() {
+            let Some(&position) = position.get(&player) else {
+                return Err(GameError::new(format!("{coalition} is not of the members")).into());
+            };
+            own.insert(position);
+        }
+        known.insert(own, *nano);
+    }
+    estimate(estimator, &mut Recorded { members: members.len(), known, ask: None }, rules)
+}
+
+fn estimate<'a, E: Estimator<Recorded<'a>>>(
+    estimator: &E,
+    recorded: &mut Recorded<'a>,
+    rules: CheckRules,
+) -> Result<Vec<i64>, RoundError> {
+    let ids: Vec<usize> = (0..recorded.members).collect();
+    let run = Run::seeded(rules.seed).with_budget(rules.passes);
+    let valuation = value(estimator, recorded, &ids, run)?;
+    let nano = |value| {
+        to_nano(value).map_err(|source| RoundError::Nano { what: "a score of the check", source })
+    };
+    valuation.scores.iter().map(|score| nano(score.value)).collect()
+}
+
+/// The same set, told in the players of the source.
+fn renamed(coalition: &Coalition, members: &[usize], players: usize) -> Coalition {
+    let mut of_source = Coalition::empty(players);
+    coalition.players().for_each(|position| of_source.insert(members[position]));
+    of_source
+}
+
+type Ask<'a> = dyn FnMut(&Coalition) -> Result<i64, GameError> + 'a;
+
+/// A game whose worths are whole nano-nats, each asked for once and kept.
+pub struct Recorded<'a> {
+    members: usize,
+    known: BTreeMap<Coalition, i64>,
+    ask: Option<&'a mut Ask<'a>>,
+}
+
+impl Game for Recorded<'_> {
+    fn players(&self) -> usize {
+        self.members
+    }
+
+    fn value(&mut self, coalition: &Coalition) -> Result<f64, GameError> {
+        let nano = match (self.known.get(coalition), self.ask.as_mut()) {
+            (Some(nano), _) => *nano,
+            (None, Some(ask)) => {
+                let nano = ask(coalition)?;
+                self.known.insert(coalition.clone(), nano);
+                nano
+            }
+            (None, None) => {
+                return Err(GameError::new(format!("the table has no worth of {coalition}")));
+            }
+        };
+        Ok(nano as f64 / NANO_PER_NAT)
+    }
+}
+
+impl From<ValuationError> for GameError {
+    fn from(cause: ValuationError) -> Self {
+        Self::new(cause)
+    }
+}
