@@ -35,7 +35,7 @@ fn balances(valuation: &RoundValuation) {
 fn honest_work_scores_by_its_weight() {
     // p = ¼, ¾; both move w by ½: Δ_N = ½. Mean gain: scores in the ratio 1 : 3.
     let valuation = round(&line(&[0.5, 0.5]), &[100, 300]);
-    let [small, large] = valuation.rows[..] else { panic!("two rows") };
+    let [small, large] = &valuation.rows[..] else { panic!("two rows") };
     assert!(small.score_nano > 0);
     assert!((large.score_nano - 3 * small.score_nano).abs() <= 2, "{valuation:?}");
     // ½ − mean ½(1 − x/2)² over x = 1, 1.1, 0.9, 1 = ½ − ½(¼ + 0.2025 + 0.3025 + ¼)/4 = 0.374375.
@@ -70,7 +70,7 @@ fn a_harmful_update_is_excluded_and_the_rest_valued_without_it() {
 #[test]
 fn an_idle_update_scores_nothing_and_stays() {
     let valuation = round(&line(&[0.5, 0.0]), &[100, 100]);
-    let idle = valuation.rows[1];
+    let idle = &valuation.rows[1];
     assert_eq!((idle.score_nano, idle.error_nano, idle.excluded), (0, 0, false));
     assert!(idle.is_idle() && !valuation.rows[0].is_idle());
     balances(&valuation);
@@ -111,7 +111,7 @@ fn in_doubt(z_micro: u64) -> RoundValuation {
 #[test]
 fn a_score_within_its_error_is_no_reason_to_exclude() {
     // φ = −0.1; rows −1.2 and 1, so SE = 2.2/2 = 1.1: −0.1 lies 1/11 = 0.0909… errors below zero.
-    let doubted = in_doubt(2 * Z_MICRO_PER_UNIT).rows[0];
+    let doubted = in_doubt(2 * Z_MICRO_PER_UNIT).rows[0].clone();
     assert_eq!((doubted.score_nano, doubted.error_nano), (-100_000_000, 1_100_000_000));
     assert!(!doubted.excluded);
     assert!(!in_doubt(90_910).rows[0].excluded);
