@@ -3,10 +3,11 @@
 use florin_learning::Engine;
 use florin_protocol::{
     AbandonReason, Canonical, Closing, Code, Offer, Rejection, Report, RoundOutcome, UpdateHeader,
-    WorkResult, blob_digest, close_round,
+    WorkResult, blob_digest, close_round, draw_rows, round_seed,
 };
 use serde_json::Value;
 
+use crate::holdout::check_shown;
 use crate::round::{Inputs, WorkError, agree, carry_out};
 
 /// A line of a report that does not stand.
@@ -31,6 +32,8 @@ pub struct AuditInputs<'a> {
     pub report: &'a Report,
     /// The report of the round before.
     pub before: Option<&'a Report>,
+    /// The rows of the holdout that all earlier rounds were judged by, in any order.
+    pub exposed: &'a [u32],
     /// The headers of the updates, in the order of the entries.
     pub headers: &'a [UpdateHeader],
 }
@@ -48,6 +51,7 @@ pub fn audit_round(
 ) -> Result<Vec<Difference>, WorkError> {
     let mut found = Vec::new();
     evidence(inputs, &mut found);
+    holdout(inputs, &mut found);
     if !found.is_empty() {
         // On other inputs a recomputation would say nothing.
         return Ok(found);
@@ -87,7 +91,7 @@ fn stated_result(report: &Report) -> Option<WorkResult> {
 
 /// Whether the bytes are those the report names, and whether its entries are what the senders signed.
 fn evidence(inputs: &AuditInputs<'_>, found: &mut Vec<Difference>) {
-    let AuditInputs { round, offer, report, before, headers } = *inputs;
+    let AuditInputs { round, offer, report, before, headers, .. } = *inputs;
     let spec = round.spec;
     let mut equal = |line: &str, reported: &dyn ToString, recomputed: &dyn ToString| {
         let (reported, recomputed) = (reported.to_string(), recomputed.to_string());
@@ -103,7 +107,6 @@ fn evidence(inputs: &AuditInputs<'_>, found: &mut Vec<Difference>) {
     equal("offer.base_model", &offer.base_model, &base);
     equal("scope.task", &report.scope.task, &spec.id());
     equal("base model's bytes", &report.base_model, &blob_digest(round.base));
-    equal("holdout's bytes", &report.holdout, &blob_digest(round.holdout));
     let pool = spec.pool_of_round(report.scope.round, before);
     let pool = pool.map_or_else(|error| error.to_string(), |pool| pool.to_string());
     equal("offer.pool", &offer.pool, &pool);
@@ -114,8 +117,7 @@ fn evidence(inputs: &AuditInputs<'_>, found: &mut Vec<Difference>) {
     told.extend(report.missing.iter().map(|(sender, _)| *sender));
     told.sort_unstable();
     equal("entries and missing are the cohort", &(told == offer.cohort), &true);
-    let came = u32::try_from(report.entries.len()).unwrap_or(u32::MAX);
-    let enough = came >= spec.rounds.cohort_min || report.outcome != RoundOutcome::Settled;
+    let enough = spec.is_round(report.entries.len()) || report.outcome != RoundOutcome::Settled;
     equal("entries are at least cohort_min", &enough, &true);
     equal("entries", &report.entries.len(), &headers.len());
     equal("entries' bytes", &report.entries.len(), &round.updates.len());
@@ -130,6 +132,7 @@ fn evidence(inputs: &AuditInputs<'_>, found: &mut Vec<Difference>) {
         equal(&line("sender asked"), &offer.cohort.contains(&entry.sender), &true);
         equal(&line("update"), &entry.update, &header.update);
         equal(&line("update's bytes"), &entry.update, &blob_digest(bytes));
+        equal(&line("salt"), &entry.salt, &header.salt);
         equal(&line("rows_declared"), &entry.rows_declared, &header.rows);
         let counted = spec.rows_counted(header.rows, entry.bond);
         equal(&line("rows_counted"), &entry.rows_counted, &counted);
@@ -138,6 +141,42 @@ fn evidence(inputs: &AuditInputs<'_>, found: &mut Vec<Difference>) {
         let committed = report.commits.iter().find(|(sender, _)| *sender == entry.sender);
         let committed = committed.map_or_else(|| "none".to_owned(), |(_, c)| c.to_string());
         equal(&line("commitment"), &committed, &header.commitment());
+    }
+}
+
+/// Whether the round is judged by the rows that its seed draws, whether the seed is what was said, and whether the rows
+/// are those that the task committed to.
+fn holdout(inputs: &AuditInputs<'_>, found: &mut Vec<Difference>) {
+    let AuditInputs { round, offer, report, exposed, .. } = *inputs;
+    let said = &report.holdout;
+    let seed = round_seed(offer.digest(), &report.commits, &report.entries);
+    if said.seed != seed {
+        found.push(difference("holdout.seed", &said.seed, &seed));
+    }
+    let drawn = match round.spec.is_round(report.entries.len()) {
+        true => draw_rows(&round.spec.holdout, exposed, seed),
+        false => Ok(Vec::new()),
+    };
+    let drawn = match drawn {
+        Ok(drawn) => drawn,
+        Err(error) => {
+            found.push(difference("holdout.rows", &format!("{} rows", said.rows.len()), &error));
+            return;
+        }
+    };
+    if said.rows.len() != drawn.len() {
+        let rows = |rows: &[u32]| format!("{} rows", rows.len());
+        found.push(difference("holdout.rows", &rows(&said.rows), &rows(&drawn)));
+    }
+    let mut pairs = said.rows.iter().zip(&drawn).enumerate();
+    if let Some((at, (said, ours))) = pairs.find(|(_, (said, ours))| said != ours) {
+        let again = if exposed.contains(said) { ", shown in an earlier round" } else { "" };
+        let reported = format!("row {said}{again}");
+        found.push(difference(&format!("holdout.rows[{at}]"), &reported, &format!("row {ours}")));
+    } else if !drawn.is_empty()
+        && let Err(error) = check_shown(round.spec, &drawn, round.holdout)
+    {
+        found.push(difference(&error.line(), &"shown", &error));
     }
 }
 
@@ -161,6 +200,11 @@ fn abandoned(
                 ));
             }
         }
+        AbandonReason::ValuationFailed if got < needed => found.push(difference(
+            "outcome",
+            &"the valuation failed",
+            &format!("{got} updates came, {needed} were needed"),
+        )),
         AbandonReason::ValuationFailed => {
             if let Ok(outcome) = carry_out(&inputs.round, engine) {
                 let total = outcome.result.valuation.total_nano;
@@ -202,6 +246,7 @@ fn money(inputs: &AuditInputs<'_>, stated: Option<&WorkResult>, found: &mut Vec<
         commits: &report.commits,
         entries: &report.entries,
         missing: &report.missing,
+        rows: &report.holdout.rows,
         result,
         work: &work,
     });

@@ -1,10 +1,9 @@
-//! Bytes that claim to be a model, an update or a holdout: what they must be before anybody works with them.
+//! Bytes that claim to be a model or an update: what they must be before anybody works with them.
 
-use florin_learning::data::from_canonical_bytes;
 use florin_learning::params::norm as norm_of;
 use florin_learning::tensors::{self, DecodeError, decode, encoded_len};
-use florin_learning::{Dataset, ModelSpec, TensorSpec};
-use florin_protocol::{Code, Model, Rejection, TaskSpec, blob_digest};
+use florin_learning::{ModelSpec, TensorSpec};
+use florin_protocol::{Code, Model, Rejection, TaskSpec};
 
 use crate::convert::{model_spec, norm_max};
 use crate::round::WorkError;
@@ -97,28 +96,4 @@ pub fn clip_update(spec: &TaskSpec, delta: &mut [f32]) {
             *value = shorter;
         }
     }
-}
-
-/// Reads a holdout: its digest, and rows that the task's model can judge.
-///
-/// # Errors
-/// A [`Rejection`] that names what is wrong.
-pub fn check_holdout(spec: &TaskSpec, bytes: &[u8]) -> Result<Dataset, Rejection> {
-    let bad = |message: String| Rejection::new(Code::BadTask, message);
-    let digest = blob_digest(bytes);
-    if digest != spec.holdout.digest {
-        return Err(bad(format!(
-            "the holdout's digest is {digest}, but the task committed to {}",
-            spec.holdout.digest
-        )));
-    }
-    let data = from_canonical_bytes(bytes).map_err(|error| bad(format!("holdout: {error}")))?;
-    let rows = u64::from(spec.holdout.rows);
-    if u64::try_from(data.rows()) != Ok(rows) {
-        return Err(bad(format!("the holdout has {} rows: the task says {rows}", data.rows())));
-    }
-    model_spec(&spec.model)
-        .check_fits(&data)
-        .map_err(|error| bad(format!("the holdout does not fit the model: {error}")))?;
-    Ok(data)
 }

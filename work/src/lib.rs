@@ -9,13 +9,13 @@
 mod audit;
 mod check;
 mod convert;
+mod holdout;
 mod round;
 
 pub use audit::{AuditInputs, Difference, audit_round};
-pub use check::{
-    check_holdout, check_model, check_update, clip_update, encode, initial_model, model_bytes,
-};
+pub use check::{check_model, check_update, clip_update, encode, initial_model, model_bytes};
 pub use convert::{aggregation, model_spec, training};
+pub use holdout::{Committed, ShownError, check_shown};
 pub use round::{Disagreement, Inputs, Outcome, TOLERANCE_NANO, WorkError, agree, carry_out};
 
 #[cfg(test)]

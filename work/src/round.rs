@@ -11,8 +11,9 @@ use florin_protocol::{
     Entry, Estimator, Metrics, Rejection, Scored, TaskSpec, Valuation, WorkResult, blob_digest,
 };
 
-use crate::check::{check_holdout, check_model, check_update, encode};
+use crate::check::{check_model, check_update, encode};
 use crate::convert::{aggregation, model_spec};
+use crate::holdout::{ShownError, check_shown};
 
 /// How far two honest machines may differ in a score, an error or a loss, in nano-nats. Evaluation runs in `f64` with
 /// one order of summation, so engines differ by about 1e-12 nats, and by one nano-nat where that tips a rounding.
@@ -25,7 +26,9 @@ pub struct Inputs<'a> {
     pub spec: &'a TaskSpec,
     /// The model that the round began with.
     pub base: &'a [u8],
-    /// The validation rows, in canonical form.
+    /// The rows that were drawn for it.
+    pub drawn: &'a [u32],
+    /// The bytes in which they are shown: [`florin_protocol::ShownRows`].
     pub holdout: &'a [u8],
     /// The accepted updates, ascending by sender.
     pub entries: &'a [Entry],
@@ -56,6 +59,9 @@ pub enum WorkError {
         /// What is wrong with it.
         source: Rejection,
     },
+    /// Rows that should not judge the round.
+    #[error("holdout: {0}")]
+    Holdout(#[from] ShownError),
     /// More or fewer update bytes than entries.
     #[error("{updates} updates for {entries} entries: every entry needs its bytes")]
     Count {
@@ -93,7 +99,7 @@ pub fn carry_out(inputs: &Inputs<'_>, engine: &mut dyn Engine) -> Result<Outcome
     };
     let model = model_spec(&spec.model);
     let base = check_model(spec, inputs.base).map_err(input("base model"))?;
-    let holdout = check_holdout(spec, inputs.holdout).map_err(input("holdout"))?;
+    let holdout = check_shown(spec, inputs.drawn, inputs.holdout)?;
     let deltas = entries
         .iter()
         .zip(updates)

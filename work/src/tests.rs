@@ -11,7 +11,7 @@ use crate::*;
 struct World {
     spec: TaskSpec,
     base: Vec<u8>,
-    holdout: Vec<u8>,
+    committed: Committed,
     offer: Offer,
     headers: Vec<UpdateHeader>,
     entries: Vec<Entry>,
@@ -22,7 +22,7 @@ fn fln(text: &str) -> Amount {
     text.parse().unwrap()
 }
 
-fn spec(base: &[u8], holdout: &[u8], rows: u32) -> TaskSpec {
+fn spec(base: &[u8], root: Digest) -> TaskSpec {
     let micro = |text: &str| text.parse().unwrap();
     TaskSpec {
         version: SPEC_VERSION,
@@ -35,7 +35,7 @@ fn spec(base: &[u8], holdout: &[u8], rows: u32) -> TaskSpec {
         model: Model::Softmax { inputs: 64, classes: 10 },
         base_model: blob_digest(base),
         data: DataSchema { width: 64, classes: 10 },
-        holdout: Holdout { digest: blob_digest(holdout), rows },
+        holdout: Holdout { root, rows: 500, per_round: 200 },
         training: Training {
             epochs: 2,
             batch: 16,
@@ -75,9 +75,9 @@ fn spec(base: &[u8], holdout: &[u8], rows: u32) -> TaskSpec {
     }
 }
 
-/// Rows 0..400 are the holdout; sender `i` has rows of its own.
+/// Rows 0..500 are the holdout; sender `i` has rows of its own.
 fn shard(digits: &Dataset, i: usize) -> Dataset {
-    digits.slice(400 + 200 * i..600 + 200 * i).unwrap()
+    digits.slice(500 + 200 * i..700 + 200 * i).unwrap()
 }
 
 fn flipped(data: &Dataset) -> Dataset {
@@ -88,9 +88,9 @@ fn flipped(data: &Dataset) -> Dataset {
 /// Two honest senders, one with flipped labels, one that changes nothing.
 fn world() -> World {
     let digits = load(&DataSource::Digits).unwrap();
-    let holdout = canonical_bytes(&digits.slice(0..400).unwrap());
+    let committed = Committed::new(digits.slice(0..500).unwrap());
     let base = initial_model(&Model::Softmax { inputs: 64, classes: 10 }, 7).unwrap();
-    let spec = spec(&base, &holdout, 400);
+    let spec = spec(&base, committed.root());
     let start = check_model(&spec, &base).unwrap();
     let shards =
         [Some(shard(&digits, 0)), Some(shard(&digits, 1)), Some(flipped(&shard(&digits, 2))), None];
@@ -149,27 +149,46 @@ fn world() -> World {
             sender: header.sender,
             header: header.digest(),
             update: header.update,
+            salt: header.salt,
             rows_declared: header.rows,
             rows_counted: spec.rows_counted(header.rows, bond),
             bond,
         })
         .collect();
-    World { spec, base, holdout, offer, headers, entries, updates }
+    World { spec, base, committed, offer, headers, entries, updates }
 }
 
 impl World {
-    fn inputs(&self) -> Inputs<'_> {
+    fn commits(&self) -> Vec<(Address, Digest)> {
+        self.headers.iter().map(|h| (h.sender, h.commitment())).collect()
+    }
+
+    /// What is drawn, with nothing shown before; nothing where too few updates came.
+    fn drawn(&self) -> Vec<u32> {
+        let seed = round_seed(self.offer.digest(), &self.commits(), &self.entries);
+        match self.spec.is_round(self.entries.len()) {
+            true => draw_rows(&self.spec.holdout, &[], seed).unwrap(),
+            false => Vec::new(),
+        }
+    }
+
+    fn shown(&self) -> Vec<u8> {
+        self.committed.show(&self.drawn()).unwrap().to_bytes()
+    }
+
+    fn inputs<'a>(&'a self, drawn: &'a [u32], shown: &'a [u8]) -> Inputs<'a> {
         Inputs {
             spec: &self.spec,
             base: &self.base,
-            holdout: &self.holdout,
+            drawn,
+            holdout: shown,
             entries: &self.entries,
             updates: &self.updates,
         }
     }
 
     fn outcome(&self) -> Outcome {
-        carry_out(&self.inputs(), &mut Reference::new()).unwrap()
+        carry_out(&self.inputs(&self.drawn(), &self.shown()), &mut Reference::new()).unwrap()
     }
 
     /// Who was asked and is not among the entries.
@@ -180,16 +199,16 @@ impl World {
     }
 
     fn report(&self, result: Result<&WorkResult, AbandonReason>) -> Report {
-        let commits: Vec<_> = self.headers.iter().map(|h| (h.sender, h.commitment())).collect();
         let provider = Address([20; 20]);
         let work = result.map(|r| (provider, Digest([5; 32]), r.valuation.units));
         close_round(&Closing {
             spec: &self.spec,
             offer: &self.offer,
             before: None,
-            commits: &commits,
+            commits: &self.commits(),
             entries: &self.entries,
             missing: &self.missing(),
+            rows: &self.drawn(),
             result,
             work: &work.into_iter().collect::<Vec<_>>(),
         })
@@ -197,11 +216,18 @@ impl World {
     }
 
     fn audit(&self, report: &Report) -> Vec<Difference> {
+        self.audit_on(report, &self.shown(), &[])
+    }
+
+    /// The same where these bytes are shown, and these rows were shown before.
+    fn audit_on(&self, report: &Report, shown: &[u8], exposed: &[u32]) -> Vec<Difference> {
+        let round = self.inputs(&report.holdout.rows, shown);
         let inputs = AuditInputs {
-            round: Inputs { entries: &report.entries, ..self.inputs() },
+            round: Inputs { entries: &report.entries, ..round },
             offer: &self.offer,
             report,
             before: None,
+            exposed,
             headers: &self.headers,
         };
         audit_round(&inputs, &mut Reference::new()).unwrap()
@@ -274,7 +300,10 @@ fn every_forgery_is_named_by_its_line() {
         ("entries and missing are the cohort", |r| {
             r.missing.push((Address([9; 20]), Missing::NoCommit))
         }),
-        ("seed", |r| r.seed = Digest([1; 32])),
+        ("holdout.seed", |r| r.holdout.seed = Digest([1; 32])),
+        ("holdout.rows", |r| r.holdout.rows.truncate(199)),
+        ("holdout.rows[3]", |r| r.holdout.rows[3] = 499),
+        ("entries[0].salt", |r| r.entries[0].salt = Digest([1; 32])),
         ("payout", |r| r.payout = PayoutId([1; 32])),
         ("pool", |r| r.pool = Amount::ZERO),
     ];
@@ -383,9 +412,83 @@ fn bytes_that_are_no_update_are_refused_with_their_code() {
 
 #[test]
 fn a_holdout_that_is_not_the_committed_one_is_refused() {
-    let World { spec, mut holdout, .. } = world();
-    check_holdout(&spec, &holdout).unwrap();
-    let last = holdout.len() - 1;
-    holdout[last] ^= 1;
-    assert_eq!(check_holdout(&spec, &holdout).unwrap_err().code, Code::BadTask);
+    let World { spec, .. } = world();
+    let digits = load(&DataSource::Digits).unwrap();
+    let good = canonical_bytes(&digits.slice(0..500).unwrap());
+    assert_eq!(Committed::read(&spec, &good).unwrap().root(), spec.holdout.root);
+    let mut other_label = good.clone();
+    let last = other_label.len() - 4;
+    other_label[last] ^= 1;
+    let moved = canonical_bytes(&digits.slice(1..501).unwrap());
+    let fewer = canonical_bytes(&digits.slice(0..499).unwrap());
+    for bad in [&other_label, &moved, &fewer, &good[1..].to_vec()] {
+        assert_eq!(Committed::read(&spec, bad).unwrap_err().code, Code::BadTask);
+    }
+}
+
+#[test]
+fn rows_that_should_not_judge_the_round_are_named() {
+    let world = world();
+    let report = world.report(Ok(&world.outcome().result));
+    let drawn = world.drawn();
+    let honest = world.committed.show(&drawn).unwrap();
+    type Forgery = (&'static str, &'static str, fn(&mut Vec<ShownRow>));
+    let forgeries: &[Forgery] = &[
+        ("holdout.rows[3]", "does not lead to the root", |rows| rows[3].row[0] ^= 1),
+        ("holdout.rows[3]", "does not lead to the root", |rows| {
+            let label = rows[3].row.len() - 4;
+            rows[3].row[label] ^= 1;
+        }),
+        ("holdout.rows[4]", "does not lead to the root", |rows| rows[4].blind = Digest([1; 32])),
+        ("holdout.rows[5]", "does not lead to the root", |rows| {
+            rows[5].proof.pop();
+        }),
+        ("holdout.rows[5]", "does not lead to the root", |rows| {
+            let other = rows[6].clone();
+            rows[5] = ShownRow { index: rows[5].index, ..other };
+        }),
+        ("holdout.rows[5]", "was drawn", |rows| rows.swap(5, 6)),
+        ("holdout.rows[0]", "was drawn", |rows| rows[0].index += 1_000),
+        ("holdout.rows", "199 rows are shown", |rows| {
+            rows.pop();
+        }),
+    ];
+    for (line, why, forge) in forgeries {
+        let mut shown = honest.clone();
+        forge(&mut shown.rows);
+        let bytes = shown.to_bytes();
+        let found = world.audit_on(&report, &bytes, &[]);
+        let named = found.len() == 1 && found[0].line == *line && found[0].recomputed.contains(why);
+        assert!(named, "{line}, {why}: {found:?}");
+        // A provider does not work on them either.
+        let error = carry_out(&world.inputs(&drawn, &bytes), &mut Reference::new()).unwrap_err();
+        assert!(matches!(&error, WorkError::Holdout(error) if error.line() == *line), "{error}");
+    }
+    let found = world.audit_on(&report, b"nothing", &[]);
+    assert_eq!((found.len(), found[0].line.as_str()), (1, "holdout.rows"));
+}
+
+#[test]
+fn a_row_of_an_earlier_round_is_named() {
+    let world = world();
+    let report = world.report(Ok(&world.outcome().result));
+    let again = report.holdout.rows[0];
+    let found = world.audit_on(&report, &world.shown(), &[again]);
+    assert_eq!(found[0].line, "holdout.rows[0]");
+    assert_eq!(found[0].reported, format!("row {again}, shown in an earlier round"));
+    let used_up: Vec<u32> = (0..301).collect();
+    let found = world.audit_on(&report, &world.shown(), &used_up);
+    assert_eq!(found[0].recomputed, "199 rows of the holdout were never shown: a round takes 200");
+}
+
+#[test]
+fn rows_of_another_shape_judge_nobody() {
+    let World { mut spec, .. } = world();
+    let narrow = Dataset::new(vec![0.5; 4], vec![0, 1], 2, 10).unwrap();
+    let committed = Committed::new(narrow);
+    spec.holdout = Holdout { root: committed.root(), rows: 2, per_round: 2 };
+    let bytes = committed.show(&[0, 1]).unwrap().to_bytes();
+    let error = check_shown(&spec, &[0, 1], &bytes).unwrap_err();
+    assert!(matches!(&error, ShownError::Misfit(why) if why.contains("2 features, not 64")));
+    assert_eq!(committed.show(&[2]), None);
 }
