@@ -78,7 +78,9 @@ pub use message::{
 pub use money::{Amount, AmountError};
 pub use pay::{Account, Line, PayError, Purse, Reason, RoundPay, Standing, pay_round, totals_tree};
 pub use payout::{SplitError, split_by_weight};
-pub use report::{Entry, HoldoutRound, Infrastructure, Metrics, Report, Scored, Valuation};
+pub use report::{
+    Check, Entry, Evidence, HoldoutRound, Infrastructure, Metrics, Report, Scored, Valuation, Worth,
+};
 pub use settle::{Closing, close_round};
 pub use sign::{
     CloseRequest, NodeSignature, NodeSigner, Registration, Role, SignError, Signed, Signer,

@@ -29,6 +29,10 @@ pub const LAYER_UNITS_MAX: u32 = 65_536;
 pub const PARAMETERS_MAX: u64 = 1_000_000_000;
 /// Gauss–Legendre nodes of the path estimator.
 pub const NODES_MAX: u8 = 8;
+/// Pairs of coalitions per participant that a check may evaluate.
+pub const CHECK_PAIRS_MAX: u8 = 16;
+/// Largest cohort whose scores are checked by coalitions.
+pub const CHECK_COHORT_MAX: usize = 64;
 /// Longest phase, window or delay, in milliseconds (30 days).
 pub const PHASE_MS_MAX: u64 = 30 * 24 * 3_600 * 1_000;
 /// Accounts in one task's tree of running totals.

@@ -60,6 +60,46 @@ pub struct Valuation {
     pub scores: Vec<Scored>,
     /// Passes over the round's rows that it took.
     pub units: u64,
+    /// What a stranger can verify it by without repeating all of it.
+    pub evidence: Evidence,
+}
+
+/// What supports the scores of a round.
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
+)]
+pub struct Evidence {
+    /// For every entry the slope of the improvement along its update at each node of the path, in nano-nats: the score
+    /// is their sum by the quadrature's weights.
+    pub slopes_nano: Vec<Vec<i64>>,
+    /// The scores estimated once more, from coalitions alone; absent where the task asks for none, or where the updates
+    /// that were not excluded are fewer than 2 or more than [`CHECK_COHORT_MAX`](crate::limits::CHECK_COHORT_MAX).
+    pub check: Option<Check>,
+}
+
+/// A second opinion on the scores, from whole coalitions and without gradients. Everything in it but the worths follows
+/// from the worths.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+pub struct Check {
+    /// Version of the `odd` estimator that made it.
+    pub version: u32,
+    /// What its coalitions were drawn from.
+    pub seed: u64,
+    /// How many coalitions it might use.
+    pub passes: u64,
+    /// Every coalition that it used, ascending.
+    pub table: Vec<Worth>,
+    /// A score in nano-nats for every entry that was not excluded, in the order of the entries.
+    pub scores_nano: Vec<i64>,
+}
+
+/// What one coalition is worth.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+pub struct Worth {
+    /// Places of its members among the round's entries, ascending.
+    pub entries: Vec<u16>,
+    /// By how much the model moved by them alone, with the round's fixed shares, has less loss; in nano-nats.
+    pub worth_nano: i64,
 }
 
 /// How good the model is, before the round and after it (with the task's own aggregation rule).

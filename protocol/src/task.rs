@@ -8,8 +8,8 @@ use crate::fixed::Micro;
 use crate::holdout::ShownRows;
 use crate::id::{Address, Digest, Market, TaskId};
 use crate::limits::{
-    COHORT_MAX, HOLDOUT_PER_ROUND_MAX, HOLDOUT_ROWS_MAX, NAME_BYTES_MAX, NODES_MAX, PHASE_MS_MAX,
-    ROUNDS_MAX, SHOWN_BYTES_MAX,
+    CHECK_PAIRS_MAX, COHORT_MAX, HOLDOUT_PER_ROUND_MAX, HOLDOUT_ROWS_MAX, NAME_BYTES_MAX,
+    NODES_MAX, PHASE_MS_MAX, ROUNDS_MAX, SHOWN_BYTES_MAX,
 };
 use crate::money::Amount;
 use crate::time::Tick;
@@ -201,6 +201,8 @@ pub enum Estimator {
     Path {
         /// Number of gradients.
         nodes: u8,
+        /// Pairs of complementary coalitions per participant that are evaluated to check the scores; 0 for no check.
+        check_pairs: u8,
     },
 }
 
@@ -342,7 +344,13 @@ impl TaskSpec {
     }
 
     fn check_estimator(&self) -> Result<(), SpecError> {
-        let Estimator::Path { nodes } = self.estimator;
+        let Estimator::Path { nodes, check_pairs } = self.estimator;
+        require(
+            check_pairs <= CHECK_PAIRS_MAX,
+            "estimator.check_pairs",
+            check_pairs,
+            "use 0 (no check) to 16 pairs of coalitions per participant; 1 is the default",
+        )?;
         require(
             (1..=NODES_MAX).contains(&nodes),
             "estimator.nodes",

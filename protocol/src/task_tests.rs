@@ -39,7 +39,7 @@ pub(crate) fn spec() -> TaskSpec {
             delta_norm_max: micro("5"),
             aggregation: Aggregation::Mean,
         },
-        estimator: Estimator::Path { nodes: 3 },
+        estimator: Estimator::Path { nodes: 3, check_pairs: 1 },
         budget: Budget {
             data: amount("1000"),
             infrastructure: amount("100"),
@@ -100,8 +100,9 @@ const IMPOSSIBLE: &[Case] = &[
     ("rounds.aggregation.byzantine", |s| {
         s.rounds.aggregation = Aggregation::Krum { byzantine: 1 };
     }),
-    ("estimator.nodes", |s| s.estimator = Estimator::Path { nodes: 0 }),
-    ("estimator.nodes", |s| s.estimator = Estimator::Path { nodes: 9 }),
+    ("estimator.nodes", |s| s.estimator = Estimator::Path { nodes: 0, check_pairs: 1 }),
+    ("estimator.nodes", |s| s.estimator = Estimator::Path { nodes: 9, check_pairs: 1 }),
+    ("estimator.check_pairs", |s| s.estimator = Estimator::Path { nodes: 3, check_pairs: 17 }),
     ("budget.data", |s| s.budget.data = Amount::from_units(9_999_999_999_999_999)),
     ("budget.per_nat_max", |s| s.budget.per_nat_max = Amount::ZERO),
     ("budget.withheld", |s| s.budget.withheld = Micro(10_000_001)),

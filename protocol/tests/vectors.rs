@@ -81,7 +81,7 @@ fn spec(model: Model, aggregation: Aggregation) -> TaskSpec {
             delta_norm_max: micro("12.5"),
             aggregation,
         },
-        estimator: Estimator::Path { nodes: 3 },
+        estimator: Estimator::Path { nodes: 3, check_pairs: 1 },
         budget: Budget {
             data: fln("1000"),
             infrastructure: fln("100"),
@@ -212,6 +212,19 @@ fn closed(
             score(1, -50_000_000, 2_000_000, true),
         ],
         units: 9,
+        evidence: Evidence {
+            slopes_nano: vec![vec![90_000_000, 100_000_000, 110_000_000], vec![-50_000_000; 3]],
+            check: Some(Check {
+                version: 1,
+                seed: 77,
+                passes: 2,
+                table: vec![
+                    Worth { entries: vec![], worth_nano: 0 },
+                    Worth { entries: vec![0], worth_nano: 100_000_001 },
+                ],
+                scores_nano: vec![100_000_001],
+            }),
+        },
     };
     let metrics =
         Metrics { rows: 36, correct_before: 3, correct_after: 20, loss_after_nano: 2_202_585_092 };

@@ -152,7 +152,7 @@ task = fields(
             ("delta_norm_max", micro), ("aggregation", aggregation),
         ),
     ),
-    ("estimator", tagged("kind", ("path", fields(("nodes", u8))))),
+    ("estimator", tagged("kind", ("path", fields(("nodes", u8), ("check_pairs", u8))))),
     (
         "budget",
         fields(
@@ -183,9 +183,17 @@ entry = fields(
 scored = fields(
     ("account", address), ("score_nano", i64), ("error_nano", u64), ("excluded", boolean)
 )
+evidence = fields(
+    ("slopes_nano", many(many(i64))),
+    ("check", option(fields(
+        ("version", u32), ("seed", u64), ("passes", u64),
+        ("table", many(fields(("entries", many(u16)), ("worth_nano", i64)))),
+        ("scores_nano", many(i64)),
+    ))),
+)
 valuation = fields(
     ("loss_before_nano", i64), ("loss_after_nano", i64), ("total_nano", i64), ("gap_nano", i64),
-    ("scores", many(scored)), ("units", u64),
+    ("scores", many(scored)), ("units", u64), ("evidence", evidence),
 )
 metrics = fields(
     ("rows", u32), ("correct_before", u32), ("correct_after", u32), ("loss_after_nano", i64)

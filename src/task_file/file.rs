@@ -144,6 +144,7 @@ pub(super) struct EstimatorSection {
     #[expect(dead_code, reason = "one kind today; the key is there so that a file says it")]
     pub(super) kind: EstimatorKind,
     pub(super) nodes: u8,
+    pub(super) check_pairs: Option<u8>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]

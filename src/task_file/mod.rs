@@ -26,6 +26,9 @@ use file::{AggregationSection, Arbiter, ModelKind, ModelSection, Rule, TaskFile,
 /// The annotated file that `florin task new` writes.
 pub(crate) const TEMPLATE: &str = include_str!("template.toml");
 
+/// Pairs of coalitions per participant that check the scores, where the file does not say.
+const CHECK_PAIRS: u8 = 1;
+
 /// Longest task file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
@@ -183,7 +186,10 @@ fn spec_of(file: &TaskFile, parties: &Parties) -> Result<TaskSpec, Problem> {
             delta_norm_max: rounds.delta_norm_max.0,
             aggregation: aggregation(&rounds.aggregation)?,
         },
-        estimator: Estimator::Path { nodes: file.estimator.nodes },
+        estimator: Estimator::Path {
+            nodes: file.estimator.nodes,
+            check_pairs: file.estimator.check_pairs.unwrap_or(CHECK_PAIRS),
+        },
         budget: Budget {
             data: budget.data,
             infrastructure: budget.infrastructure,

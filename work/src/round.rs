@@ -8,7 +8,8 @@ use florin_learning::{
     AffineLoss, AggregateError, Dataset, Engine, ModelSpec, Rule, aggregate, mean,
 };
 use florin_protocol::{
-    Entry, Estimator, Metrics, Rejection, Scored, TaskSpec, Valuation, WorkResult, blob_digest,
+    Entry, Estimator, Evidence, Metrics, Rejection, Scored, TaskSpec, Valuation, WorkResult,
+    blob_digest,
 };
 
 use crate::check::{check_model, check_update, encode};
@@ -133,7 +134,7 @@ fn value(
     )
     .with_chance(|coefficients: &[f64]| affine.borrow_mut().chance(coefficients));
     let rows: Vec<u64> = entries.iter().map(|entry| entry.rows_counted).collect();
-    let Estimator::Path { nodes } = spec.estimator;
+    let Estimator::Path { nodes, .. } = spec.estimator;
     let rules = RoundRules { z_micro: spec.budget.withheld.0, nodes: nodes.into() };
     let valued = value_round(&mut source, &rows, rules)?;
     let scores = valued
@@ -154,6 +155,10 @@ fn value(
         gap_nano: valued.gap_nano,
         scores,
         units: valued.passes(),
+        evidence: Evidence {
+            slopes_nano: valued.rows.iter().map(|row| row.slopes_nano.clone()).collect(),
+            check: None,
+        },
     })
 }
 

@@ -57,7 +57,7 @@ fn spec(base: &[u8], root: Digest) -> TaskSpec {
             delta_norm_max: micro("10"),
             aggregation: Aggregation::Mean,
         },
-        estimator: Estimator::Path { nodes: 3 },
+        estimator: Estimator::Path { nodes: 3, check_pairs: 1 },
         budget: Budget {
             data: fln("100"),
             infrastructure: fln("10"),

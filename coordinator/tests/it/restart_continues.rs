@@ -48,6 +48,7 @@ impl Valuer for FromOrder {
             gap_nano: 0,
             scores,
             units: 5,
+            evidence: Evidence::default(),
         };
         let (metrics, digest) = (Metrics::default(), blob_digest(&model));
         Ok(Outcome { result: WorkResult { valuation, metrics, model: digest }, model })

@@ -92,7 +92,7 @@ pub(crate) fn spec() -> TaskSpec {
             delta_norm_max: micro("10"),
             aggregation: Aggregation::Mean,
         },
-        estimator: Estimator::Path { nodes: 3 },
+        estimator: Estimator::Path { nodes: 3, check_pairs: 1 },
         budget: Budget {
             data: fln("90"),
             infrastructure: fln("10"),
@@ -260,6 +260,7 @@ impl World {
                 gap_nano: 0,
                 scores,
                 units: 5,
+                evidence: Evidence::default(),
             },
             metrics: Metrics { rows: 100, ..Metrics::default() },
             model: Digest([50 + self.order().scope.round.0 as u8; 32]),

@@ -91,7 +91,7 @@ fn spec_in(market: MarketId, cohort: u32) -> TaskSpec {
             delta_norm_max: Micro(5_000_000),
             aggregation: Aggregation::Mean,
         },
-        estimator: Estimator::Path { nodes: 3 },
+        estimator: Estimator::Path { nodes: 3, check_pairs: 1 },
         budget: Budget {
             data: fln("30"),
             infrastructure: fln("6"),

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use florin_ledger::{TaskState, Terms};
 use florin_protocol::{
-    Address, ChainId, Digest, Entry, Infrastructure, Line, Market, Metrics, PayoutId, Reason,
-    Report, Round, RoundOutcome, Scope, Scored, TaskId, Tick, Valuation,
+    Address, ChainId, Digest, Entry, Evidence, Infrastructure, Line, Market, Metrics, PayoutId,
+    Reason, Report, Round, RoundOutcome, Scope, Scored, TaskId, Tick, Valuation,
 };
 
 use super::*;
@@ -76,6 +76,7 @@ fn report(round: u32) -> Report {
             gap_nano: 0,
             scores,
             units: 5,
+            evidence: Evidence::default(),
         }),
         metrics: Some(Metrics {
             rows: 360,
