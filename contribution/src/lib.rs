@@ -45,6 +45,7 @@ mod coalition;
 mod draw;
 mod estimator;
 mod exact;
+mod first_order;
 mod game;
 pub mod games;
 mod leave_one_out;
@@ -54,9 +55,12 @@ mod nano;
 mod pairs;
 mod path;
 mod quadrature;
+mod regression;
 mod round;
 mod run;
+mod similarity;
 mod statistics;
+mod truncated_rounds;
 
 pub use affine::{AffineError, AffineGame, AffineSource, Closures, FixedWeights};
 pub use cache::{CACHED_NUMBERS_MAX, Cache};
@@ -65,13 +69,17 @@ pub use coalition::Coalition;
 pub use draw::Draw;
 pub use estimator::{Estimate, Estimator, NodeSlopes, Score, Valuation, ValuationError, value};
 pub use exact::Exact;
+pub use first_order::FirstOrder;
 pub use game::{Game, GameError, SmoothGame};
 pub use leave_one_out::LeaveOneOut;
 pub use meter::{Meter, PASSES_MAX};
 pub use nano::{NANO_PER_NAT, NanoError, to_nano};
 pub use path::Path;
 pub use quadrature::MAX_NODES;
+pub use regression::{KAdd, KernelShap, LeverageShap};
 pub use round::{
     RoundError, RoundRules, RoundScore, RoundValuation, Z_MICRO_PER_UNIT, value_round,
 };
 pub use run::{Progress, Run};
+pub use similarity::{CosineError, Directions, Reputation, ReputationError, cosine};
+pub use truncated_rounds::{TruncatedBetweenRounds, worth_looking};

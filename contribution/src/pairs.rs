@@ -119,6 +119,24 @@ impl Pairs {
         middle / (size as f64 * (self.players - size) as f64 * drawn as f64)
     }
 
+    /// A pair with a smaller side of `size` out of turn, for estimators that spread their sizes
+    /// otherwise; `None` where all of the size are drawn. To be called after those of the start.
+    pub(crate) fn next_of(&mut self, size: usize) -> Option<Coalition> {
+        let stratum = &self.strata[size];
+        if stratum.drawn >= stratum.pairs {
+            return None;
+        }
+        let pair = self.fresh(size);
+        Some(self.record(pair))
+    }
+
+    /// Counts `pair` among those drawn.
+    fn record(&mut self, pair: Coalition) -> Coalition {
+        self.strata[pair.len()].drawn += 1;
+        self.seen.insert(pair.clone());
+        pair
+    }
+
     /// The next size whose turn it is and that is not exhausted.
     fn turn(&mut self) -> Option<usize> {
         loop {
@@ -175,9 +193,7 @@ impl Iterator for Pairs {
                 self.fresh(size)
             }
         };
-        self.strata[pair.len()].drawn += 1;
-        self.seen.insert(pair.clone());
-        Some(pair)
+        Some(self.record(pair))
     }
 }
 

@@ -1,0 +1,44 @@
+//! The first-order value: how fast the game begins to improve along each player's direction.
+
+use crate::meter::Meter;
+use crate::statistics::{mean, standard_error};
+use crate::{Estimate, Estimator, SmoothGame, ValuationError};
+
+/// `φ_i = ∂v/∂x_i (0)`: of a training round, the share times the inner product of the update with
+/// the validation loss's negative gradient before the round (J. Wang et al., "Efficient
+/// Participant Contribution Evaluation for Horizontal and Vertical Federated Learning" (DIG-FL),
+/// ICDE 2022, without its Hessian term).
+///
+/// One gradient for any number of players, and an update that sends nothing earns exactly nothing.
+/// It sees no curvature: where everybody pulls the same way, it pays each as if alone, and the
+/// valuation's gap says by how much too much. [`Path`](crate::Path) mends that for two gradients
+/// more. Not efficient, for comparison. The seed plays no part.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FirstOrder;
+
+impl<G: SmoothGame + ?Sized> Estimator<G> for FirstOrder {
+    fn name(&self) -> &'static str {
+        "first-order"
+    }
+
+    fn version(&self) -> u32 {
+        1
+    }
+
+    fn passes_min(&self, _players: usize) -> u64 {
+        3
+    }
+
+    fn estimate(&self, game: &mut G, meter: &mut Meter<'_>) -> Result<Estimate, ValuationError> {
+        let nobody = meter.diagonal(game, 0.0)?;
+        let everybody = meter.diagonal(game, 1.0)?;
+        let slopes = meter.slopes(game, 0.0)?;
+        Ok(Estimate {
+            values: slopes.iter().map(|rows| mean(rows)).collect(),
+            standard_errors: slopes.iter().map(|rows| standard_error(rows)).collect(),
+            estimator_errors: Some(vec![0.0; slopes.len()]),
+            total: mean(&everybody) - mean(&nobody),
+            ..Estimate::default()
+        })
+    }
+}

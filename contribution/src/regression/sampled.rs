@@ -1,0 +1,166 @@
+//! Draws pairs, asks the game for them, and fits, until a limit of the run is reached.
+
+use super::weighted::{Fit, Observed};
+use crate::meter::Meter;
+use crate::pairs::{Pairs, Start};
+use crate::{Coalition, Draw, Estimate, Game, ValuationError};
+
+/// Fewest pairs that are drawn between two looks at the clock and the tolerance.
+const STEP_MIN: usize = 32;
+
+/// Between two looks the pairs grow by one part in this many, so that all the fits together cost a
+/// few times the last one.
+const GROWTH: usize = 4;
+
+/// The stream of the seed that sizes are drawn from.
+const STREAM: u64 = 0x7369_7a65;
+
+/// How often which sizes are drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Law {
+    /// Every size alike.
+    Even,
+    /// In proportion to what the Shapley kernel gives to the whole size: `1/(s·(n − s))`.
+    Kernel,
+}
+
+/// What distinguishes one regression from another.
+pub(crate) struct Plan<F> {
+    pub(crate) name: &'static str,
+    pub(crate) law: Law,
+    /// Most pairs that `fit` takes.
+    pub(crate) pairs_max: usize,
+    pub(crate) fit: F,
+}
+
+/// Fewest passes that decide a fit: nobody, everybody, and n − 1 pairs along a permutation.
+pub(crate) fn passes_min(players: usize) -> u64 {
+    (players as u64).saturating_mul(2)
+}
+
+/// All coalitions, where they can be counted.
+pub(crate) fn all_coalitions(players: usize) -> u64 {
+    u32::try_from(players).ok().and_then(|n| 1_u64.checked_shl(n)).unwrap_or(u64::MAX)
+}
+
+impl<F: Fn(&Observed<'_>) -> Option<Fit>> Plan<F> {
+    /// Values all players of `game`.
+    pub(crate) fn carry_out<G: Game + ?Sized>(
+        &self,
+        game: &mut G,
+        meter: &mut Meter<'_>,
+    ) -> Result<Estimate, ValuationError> {
+        let players = game.players();
+        let ends = [Coalition::empty(players), Coalition::full(players)];
+        let ends = meter.values(game, &ends)?;
+        let total = ends[1] - ends[0];
+        let mut source = Source::new(players, meter.seed(), self.law);
+        let (mut sides, mut halves) = (Vec::new(), Vec::new());
+        let mut wanted = players.saturating_sub(1);
+        loop {
+            let fresh = source.take(wanted.min(self.pairs_max - sides.len()));
+            let ended = fresh.len() < wanted;
+            halves.extend(half_differences(game, meter, &fresh)?);
+            sides.extend(fresh);
+            wanted = affordable(meter, sides.len());
+            let last = ended || wanted == 0;
+            if !last && meter.tolerance().is_none() {
+                continue;
+            }
+            let observed = Observed { total, sides: &sides, halves: &halves, pairs: &source.pairs };
+            let fit = (self.fit)(&observed)
+                .ok_or(ValuationError::Singular { estimator: self.name, equations: sides.len() })?;
+            let content = fit.errors.as_ref().is_some_and(|e| meter.is_content(&fit.values, e));
+            if last || content {
+                return Ok(estimate(fit, &observed, self.pairs_max));
+            }
+        }
+    }
+}
+
+fn estimate(fit: Fit, observed: &Observed<'_>, pairs_max: usize) -> Estimate {
+    let seen = observed.sides.len();
+    let remark = if observed.is_complete() {
+        format!("all {seen} pairs: the values are exact")
+    } else if seen == pairs_max {
+        format!("ended at {seen} pairs, the most that the fit takes")
+    } else {
+        format!("fitted to {seen} pairs")
+    };
+    let (values, estimator_errors) = (fit.values, fit.errors);
+    let (total, remark) = (observed.total, Some(remark));
+    Estimate { values, estimator_errors, total, remark, ..Estimate::default() }
+}
+
+/// How many pairs to draw next: what the limits allow, in growing steps.
+fn affordable(meter: &Meter<'_>, seen: usize) -> usize {
+    if !meter.affords(2) {
+        return 0;
+    }
+    let within_budget = usize::try_from(meter.budget_left() / 2).unwrap_or(usize::MAX);
+    within_budget.min(STEP_MIN.max(seen / GROWTH))
+}
+
+/// `(v(S) − v(Sᶜ))/2` of each side, asked in one batch.
+fn half_differences<G: Game + ?Sized>(
+    game: &mut G,
+    meter: &mut Meter<'_>,
+    sides: &[Coalition],
+) -> Result<Vec<f64>, ValuationError> {
+    let both: Vec<Coalition> =
+        sides.iter().flat_map(|side| [side.clone(), side.complement()]).collect();
+    let worths = meter.values(game, &both)?;
+    Ok(worths.chunks_exact(2).map(|pair| 0.5 * (pair[0] - pair[1])).collect())
+}
+
+/// Different pairs, their sizes by a law, after n − 1 along a permutation: without those a fit to
+/// few pairs may leave players undecided.
+struct Source {
+    pairs: Pairs,
+    law: Law,
+    sizes: Draw,
+    chain_left: usize,
+    players: usize,
+}
+
+impl Source {
+    fn new(players: usize, seed: u64, law: Law) -> Self {
+        let pairs = Pairs::new(players, seed, Start::Chain);
+        let chain_left = players.saturating_sub(1);
+        Self { pairs, law, sizes: Draw::new(seed, STREAM), chain_left, players }
+    }
+
+    /// `count` pairs, or all that are left.
+    fn take(&mut self, count: usize) -> Vec<Coalition> {
+        (0..count).map_while(|_| self.next()).collect()
+    }
+
+    fn next(&mut self) -> Option<Coalition> {
+        if self.law == Law::Even || self.chain_left > 0 {
+            self.chain_left = self.chain_left.saturating_sub(1);
+            return self.pairs.next();
+        }
+        let size = self.size_by_kernel()?;
+        self.pairs.next_of(size)
+    }
+
+    /// A size that is not exhausted, in proportion to the kernel's weight of it.
+    fn size_by_kernel(&mut self) -> Option<usize> {
+        let players = self.players;
+        let open = (1..=players / 2).filter(|&size| self.pairs.inclusion(size) < 1.0);
+        let weighed: Vec<(usize, f64)> = open
+            .map(|size| {
+                let middle = if 2 * size == players { 0.5 } else { 1.0 };
+                (size, middle / (size as f64 * (players - size) as f64))
+            })
+            .collect();
+        let mut left = self.sizes.unit() * weighed.iter().map(|(_, weight)| weight).sum::<f64>();
+        for &(size, weight) in &weighed {
+            left -= weight;
+            if left < 0.0 {
+                return Some(size);
+            }
+        }
+        weighed.last().map(|&(size, _)| size)
+    }
+}

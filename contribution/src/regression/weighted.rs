@@ -1,0 +1,150 @@
+//! The weighted least-squares fit of an additive game to complementary pairs, efficient by
+//! constraint, with the error of the pairs it was made from.
+
+use crate::Coalition;
+use crate::linear::{Cholesky, dot};
+use crate::pairs::Pairs;
+
+/// A pair that alone decides a direction of the fit says nothing about its own error; leverages this
+/// close to 1 count as that.
+const LEVERAGE_SLACK: f64 = 1e-9;
+
+/// What was seen of a game: pairs drawn by `pairs`, in the order in which they came.
+pub(crate) struct Observed<'a> {
+    /// `v(N) − v(∅)`.
+    pub(crate) total: f64,
+    /// One side of each pair, the one that [`Pairs`] gave.
+    pub(crate) sides: &'a [Coalition],
+    /// `(v(S) − v(Sᶜ))/2` of each pair.
+    pub(crate) halves: &'a [f64],
+    /// Where they were drawn, which says what each stands for.
+    pub(crate) pairs: &'a Pairs,
+}
+
+impl Observed<'_> {
+    /// How many players the game has.
+    pub(crate) fn players(&self) -> usize {
+        self.sides.first().map_or(1, Coalition::universe)
+    }
+
+    /// What each pair weighs, so that the sum over those seen estimates the Shapley kernel's sum
+    /// over all; 1 on average.
+    pub(crate) fn weights(&self) -> Vec<f64> {
+        let raw = self.sides.iter().map(|side| self.pairs.kernel_weight(side.len()));
+        let mut weights: Vec<f64> = raw.collect();
+        let scale = weights.len() as f64 / weights.iter().sum::<f64>();
+        weights.iter_mut().for_each(|weight| *weight *= scale);
+        weights
+    }
+
+    /// The share of each pair's size that was not seen. Sampling it anew would change the fit in
+    /// proportion to its root; where all of a size is seen there is nothing to sample.
+    pub(crate) fn unseen(&self) -> Vec<f64> {
+        let of = |side: &Coalition| (1.0 - self.pairs.inclusion(side.len())).max(0.0);
+        self.sides.iter().map(of).collect()
+    }
+
+    /// The pairs as rows of +1 for those on the side and −1 for the rest.
+    pub(crate) fn signs(&self) -> Vec<f64> {
+        let mut signs = Vec::with_capacity(self.sides.len() * self.players());
+        for side in self.sides {
+            let sign = |player| if side.contains(player) { 1.0 } else { -1.0 };
+            signs.extend((0..self.players()).map(sign));
+        }
+        signs
+    }
+
+    /// Whether there is no pair that was not seen.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.sides.len() as u64 == self.pairs.all()
+    }
+}
+
+/// Values with the error of the pairs they were fitted to.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Fit {
+    /// One value per player; they sum to the total.
+    pub(crate) values: Vec<f64>,
+    /// One standard error per player; `None` where there are no more pairs than unknowns, or one
+    /// pair alone decides something.
+    pub(crate) errors: Option<Vec<f64>>,
+}
+
+/// Minimises `Σ_k w_k·(2·d_k − Σ_i z_ki·φ_i)²` with `Σ_i φ_i = total`: the fit of LeverageSHAP and
+/// of paired KernelSHAP, and exactly the Shapley value once every pair is seen.
+///
+/// Errors are those of a jackknife over the pairs in closed form: leaving pair k out moves the
+/// values by `A⁻¹·z_k·w_k·e_k/(1 − h_k)`, with its residual e and its leverage h; the squares add
+/// up, each times the share of its size that was not seen. `None` where the pairs leave something
+/// undecided; n − 1 pairs along a permutation do not.
+pub(crate) fn linear_fit(observed: &Observed<'_>) -> Option<Fit> {
+    let players = observed.players();
+    if players == 1 {
+        return Some(Fit { values: vec![observed.total], errors: Some(vec![0.0]) });
+    }
+    let even = observed.total / players as f64;
+    let (weights, signs) = (observed.weights(), observed.signs());
+    let rows = || signs.chunks_exact(players).zip(observed.halves).zip(&weights);
+
+    let mut a = vec![0.0; players * players];
+    let mut b = vec![0.0; players];
+    for ((row, half), weight) in rows() {
+        let wanted = 2.0 * half - even * row.iter().sum::<f64>();
+        add_scaled(&mut b, weight * wanted, row);
+        for (sign, sums) in row.iter().zip(a.chunks_exact_mut(players)) {
+            add_scaled(sums, weight * sign, row);
+        }
+    }
+    centre_both(&mut a, players);
+    let factor = Cholesky::of(a, players)?;
+    centre(&mut b);
+    let mut apart = factor.solve(&b);
+    centre(&mut apart);
+    let values: Vec<f64> = apart.iter().map(|apart| even + apart).collect();
+
+    let mut variances = vec![0.0; players];
+    let mut is_told = observed.sides.len() >= players || observed.is_complete();
+    for (((row, half), weight), unseen) in rows().zip(observed.unseen()) {
+        if unseen == 0.0 {
+            continue;
+        }
+        let residual = 2.0 * half - dot(row, &values);
+        let mut from_even = row.to_vec();
+        centre(&mut from_even);
+        let moved = factor.solve(&from_even);
+        let free = 1.0 - weight * dot(&from_even, &moved);
+        is_told &= free > LEVERAGE_SLACK;
+        let pull = weight * residual / free;
+        for (variance, moved) in variances.iter_mut().zip(&moved) {
+            *variance += unseen * (pull * moved) * (pull * moved);
+        }
+    }
+    let errors = is_told.then(|| variances.into_iter().map(f64::sqrt).collect());
+    Some(Fit { values, errors })
+}
+
+/// `sums += factor·row`.
+pub(crate) fn add_scaled(sums: &mut [f64], factor: f64, row: &[f64]) {
+    for (sum, x) in sums.iter_mut().zip(row) {
+        *sum += factor * x;
+    }
+}
+
+/// Takes the mean away.
+pub(crate) fn centre(of: &mut [f64]) {
+    let mean = crate::statistics::mean(of);
+    of.iter_mut().for_each(|x| *x -= mean);
+}
+
+/// `P·A·P + c·(1 − P)` with P taking means away: A where values differ from each other, and a
+/// number of its size for their common level, which the constraint decides.
+fn centre_both(a: &mut [f64], n: usize) {
+    let level = (0..n).map(|i| a[i * n + i]).sum::<f64>() / n as f64;
+    let means: Vec<f64> = a.chunks_exact(n).map(crate::statistics::mean).collect();
+    let overall = crate::statistics::mean(&means);
+    for (row, mean) in a.chunks_exact_mut(n).zip(&means) {
+        for (x, other) in row.iter_mut().zip(&means) {
+            *x += overall - mean - other + level / n as f64;
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Scores smoothed over rounds.
+
+/// Why a reputation does not change.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ReputationError {
+    /// The weight of the past is no weight.
+    #[error("alpha is {alpha}; it must be within 0..=1")]
+    AlphaOutOfRange {
+        /// What it is.
+        alpha: f64,
+    },
+    /// One score per player.
+    #[error("{scores} scores for {players} players; give exactly one score per player")]
+    ScoresDoNotMatch {
+        /// Scores given.
+        scores: usize,
+        /// Players with a reputation.
+        players: usize,
+    },
+    /// A score that is NaN or an infinity.
+    #[error("player {player} scored {score}; a score must be finite")]
+    ScoreNotFinite {
+        /// Whose.
+        player: usize,
+        /// What it is.
+        score: f64,
+    },
+}
+
+impl ReputationError {
+    /// A stable name of the refusal, for machines.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::AlphaOutOfRange { .. } => "ALPHA_OUT_OF_RANGE",
+            Self::ScoresDoNotMatch { .. } => "SCORES_DO_NOT_MATCH",
+            Self::ScoreNotFinite { .. } => "SCORE_NOT_FINITE",
+        }
+    }
+}
+
+/// `r_i ← α·r_i + (1 − α)·ψ_i`, starting from zero (X. Xu et al., "Gradient Driven Rewards to
+/// Guarantee Fairness in Collaborative Machine Learning", NeurIPS 2021).
+///
+/// For deciding whom to admit and whom to look at closely. Never for pay, which has to stay linear
+/// in the scores.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reputation {
+    alpha: f64,
+    of: Vec<f64>,
+}
+
+impl Reputation {
+    /// Nobody of `players` is known yet; the past will weigh `alpha`.
+    ///
+    /// # Errors
+    /// [`ReputationError::AlphaOutOfRange`] outside `0..=1`.
+    pub fn new(players: usize, alpha: f64) -> Result<Self, ReputationError> {
+        if !(0.0..=1.0).contains(&alpha) {
+            return Err(ReputationError::AlphaOutOfRange { alpha });
+        }
+        Ok(Self { alpha, of: vec![0.0; players] })
+    }
+
+    /// Takes in a round's scores, one per player; on an error nothing changes.
+    ///
+    /// # Errors
+    /// [`ReputationError::ScoresDoNotMatch`], [`ReputationError::ScoreNotFinite`].
+    pub fn take_in(&mut self, scores: &[f64]) -> Result<(), ReputationError> {
+        if scores.len() != self.of.len() {
+            let (scores, players) = (scores.len(), self.of.len());
+            return Err(ReputationError::ScoresDoNotMatch { scores, players });
+        }
+        if let Some(player) = scores.iter().position(|score| !score.is_finite()) {
+            return Err(ReputationError::ScoreNotFinite { player, score: scores[player] });
+        }
+        for (reputation, score) in self.of.iter_mut().zip(scores) {
+            *reputation = self.alpha * *reputation + (1.0 - self.alpha) * score;
+        }
+        Ok(())
+    }
+
+    /// One reputation per player.
+    pub fn all(&self) -> &[f64] {
+        &self.of
+    }
+}
