@@ -78,7 +78,8 @@ pub use path::Path;
 pub use quadrature::MAX_NODES;
 pub use regression::{KAdd, KernelShap, LeverageShap};
 pub use round::{
-    RoundError, RoundRules, RoundScore, RoundValuation, Z_MICRO_PER_UNIT, value_round,
+    RoundError, RoundRules, RoundScore, RoundValuation, Z_MICRO_PER_UNIT, is_negative_beyond_error,
+    value_members, value_round,
 };
 pub use run::{Progress, Run};
 pub use similarity::{CosineError, Directions, Reputation, ReputationError, cosine};

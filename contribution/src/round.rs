@@ -55,15 +55,13 @@ impl RoundScore {
     pub fn is_idle(&self) -> bool {
         self.score_nano == 0 && self.error_nano == 0
     }
+}
 
-    /// Whether the score lies more than `z` standard errors below zero.
-    fn is_negative_beyond_error(&self, z_micro: u64) -> bool {
-        // Neither product overflows: magnitudes below 2^63 · 2^20 and 2^64 · 2^64, the latter in
-        // u128.
-        let below =
-            u128::from(self.score_nano.min(0).unsigned_abs()) * u128::from(Z_MICRO_PER_UNIT);
-        below > u128::from(z_micro) * u128::from(self.error_nano)
-    }
+/// Whether a score lies more than `z` (in millionths) of its standard errors below zero.
+pub fn is_negative_beyond_error(score_nano: i64, error_nano: u64, z_micro: u64) -> bool {
+    // Neither product overflows: magnitudes below 2^63 · 2^20 and 2^64 · 2^64, the latter in u128.
+    let below = u128::from(score_nano.min(0).unsigned_abs()) * u128::from(Z_MICRO_PER_UNIT);
+    below > u128::from(z_micro) * u128::from(error_nano)
 }
 
 /// What a round was worth, in integers. `Σ score_nano` over those who remain `+ gap_nano =
@@ -169,7 +167,7 @@ pub fn value_round<S: AffineSource>(
     let first = stage(source, FixedWeights::over_all(weights)?, None, path)?;
     let mut rows = first.rows;
     for row in &mut rows {
-        row.excluded = row.is_negative_beyond_error(rules.z_micro);
+        row.excluded = is_negative_beyond_error(row.score_nano, row.error_nano, rules.z_micro);
     }
     let remaining: Vec<usize> =
         rows.iter().filter(|row| !row.excluded).map(|row| row.player).collect();
@@ -204,6 +202,25 @@ pub fn value_round<S: AffineSource>(
         losses_evaluated,
         gradients_evaluated,
     })
+}
+
+/// The scores of `members` (ascending players of `source`) with shares over them alone: one stage of
+/// [`value_round`], for whoever verifies a part of it. Nobody is excluded here.
+///
+/// A source that knows the slopes of some players only may say zeros for the others: their scores
+/// are then zero, and those of the rest are right.
+///
+/// # Errors
+/// As [`value_round`].
+pub fn value_members<S: AffineSource>(
+    source: &mut S,
+    weights: &[u64],
+    members: &[usize],
+    nodes: usize,
+) -> Result<Vec<RoundScore>, RoundError> {
+    let path = Path::with_nodes(nodes)?;
+    let of_members = stage(source, FixedWeights::over(weights, members)?, None, path)?;
+    Ok(of_members.rows)
 }
 
 /// One valuation of the members of `weights`.

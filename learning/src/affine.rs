@@ -55,6 +55,21 @@ impl<'a> AffineLoss<'a> {
         self.engine.row_slopes(self.model, &params, self.deltas, self.holdout)
     }
 
+    /// The same for one player alone: `[row]`, to the bit what [`slopes`](Self::slopes) gives it.
+    ///
+    /// # Panics
+    /// If there is no such player.
+    pub fn slopes_of(
+        &mut self,
+        player: usize,
+        coefficients: &[f64],
+    ) -> Result<Vec<f64>, EvalError> {
+        let params = self.combined(coefficients)?;
+        let only = [self.deltas[player]];
+        let slopes = self.engine.row_slopes(self.model, &params, &only, self.holdout)?;
+        Ok(slopes.into_iter().flatten().collect())
+    }
+
     /// For each update the standard deviation, over random directions as long as it, of the mean
     /// loss's slope there: `‖deltaᵢ‖·‖∇ mean loss‖ / √d` in `d` parameters, in nats.
     pub fn chance(&mut self, coefficients: &[f64]) -> Result<Vec<f64>, EvalError> {
@@ -120,6 +135,7 @@ mod tests {
             assert!((difference - slopes[1][row]).abs() < 1e-3, "row {row}");
         }
         assert_ne!(mean(&slopes[0]), mean(&slopes[1]));
+        assert_eq!(affine.slopes_of(1, &[0.25, 0.5]).unwrap(), slopes[1]);
         assert!(affine.correct(&[0.0, 0.0]).unwrap() <= 64);
         assert!(affine.losses(&[1.0]).is_err());
 

@@ -49,9 +49,7 @@ pub fn audit_round(
     inputs: &AuditInputs<'_>,
     engine: &mut dyn Engine,
 ) -> Result<Vec<Difference>, WorkError> {
-    let mut found = Vec::new();
-    evidence(inputs, &mut found);
-    holdout(inputs, &mut found);
+    let mut found = inputs_differ(inputs);
     if !found.is_empty() {
         // On other inputs a recomputation would say nothing.
         return Ok(found);
@@ -76,6 +74,14 @@ pub fn audit_round(
     Ok(found)
 }
 
+/// Where what the report rests on is not what it says.
+pub(crate) fn inputs_differ(inputs: &AuditInputs<'_>) -> Vec<Difference> {
+    let mut found = Vec::new();
+    evidence(inputs, &mut found);
+    holdout(inputs, &mut found);
+    found
+}
+
 fn difference(line: &str, reported: &dyn ToString, recomputed: &dyn ToString) -> Difference {
     Difference {
         line: line.to_owned(),
@@ -84,7 +90,7 @@ fn difference(line: &str, reported: &dyn ToString, recomputed: &dyn ToString) ->
     }
 }
 
-fn stated_result(report: &Report) -> Option<WorkResult> {
+pub(crate) fn stated_result(report: &Report) -> Option<WorkResult> {
     let (valuation, metrics) = (report.valuation.clone()?, report.metrics?);
     Some(WorkResult { valuation, metrics, model: report.model })
 }
@@ -219,7 +225,11 @@ fn abandoned(
 }
 
 /// Whether everything that follows from the stated scores follows.
-fn money(inputs: &AuditInputs<'_>, stated: Option<&WorkResult>, found: &mut Vec<Difference>) {
+pub(crate) fn money(
+    inputs: &AuditInputs<'_>,
+    stated: Option<&WorkResult>,
+    found: &mut Vec<Difference>,
+) {
     let AuditInputs { round, offer, report, before, .. } = *inputs;
     if report.infrastructure.len() > 1 {
         let paid = report.infrastructure.len();

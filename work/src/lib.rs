@@ -10,13 +10,18 @@ mod audit;
 mod check;
 mod convert;
 mod holdout;
+mod opinion;
 mod round;
+mod spot;
 
 pub use audit::{AuditInputs, Difference, audit_round};
 pub use check::{check_model, check_update, clip_update, encode, initial_model, model_bytes};
 pub use convert::{aggregation, model_spec, training};
 pub use holdout::{Committed, ShownError, check_shown};
 pub use round::{Disagreement, Inputs, Outcome, TOLERANCE_NANO, WorkError, agree, carry_out};
+pub use spot::{Spot, Spotted, escape_probability, spot_check_round};
 
+#[cfg(test)]
+mod spot_tests;
 #[cfg(test)]
 mod tests;

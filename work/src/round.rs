@@ -15,6 +15,7 @@ use florin_protocol::{
 use crate::check::{check_model, check_update, encode};
 use crate::convert::{aggregation, model_spec};
 use crate::holdout::{ShownError, check_shown};
+use crate::opinion::{agree_on_checks, check_seed, second_opinion};
 
 /// How far two honest machines may differ in a score, an error or a loss, in nano-nats. Evaluation runs in `f64` with
 /// one order of summation, so engines differ by about 1e-12 nats, and by one nano-nat where that tips a rounding.
@@ -90,53 +91,72 @@ pub enum WorkError {
 /// # Errors
 /// [`WorkError`]; the same on every machine for the same inputs.
 pub fn carry_out(inputs: &Inputs<'_>, engine: &mut dyn Engine) -> Result<Outcome, WorkError> {
-    let Inputs { spec, entries, updates, .. } = *inputs;
-    if entries.len() != updates.len() {
-        return Err(WorkError::Count { entries: entries.len(), updates: updates.len() });
-    }
-    let input = |what: &str| {
-        let what = what.to_owned();
-        move |source| WorkError::Input { what, source }
-    };
-    let model = model_spec(&spec.model);
-    let base = check_model(spec, inputs.base).map_err(input("base model"))?;
-    let holdout = check_shown(spec, inputs.drawn, inputs.holdout)?;
-    let deltas = entries
-        .iter()
-        .zip(updates)
-        .map(|(entry, bytes)| {
-            check_update(spec, bytes).map_err(input(&format!("update of {}", entry.sender)))
-        })
-        .collect::<Result<Vec<_>, _>>()?;
-    let valuation = value(spec, &model, &base, &deltas, &holdout, entries, engine)?;
-    let after = combine(spec, &base, &deltas, entries, &valuation)?;
-    let metrics = measure(&model, &base, &after, &holdout, engine)?;
-    let bytes = encode(spec, &after);
+    let opened = Opened::read(inputs)?;
+    let valuation = value(inputs, &opened, engine)?;
+    let (bytes, after) = combine(inputs, &opened, &valuation)?;
+    let metrics = measure(&opened.model, &opened.base, &after, &opened.holdout, engine)?;
     let result = WorkResult { valuation, metrics, model: blob_digest(&bytes) };
     Ok(Outcome { result, model: bytes })
 }
 
+/// A round's inputs, read and checked.
+pub(crate) struct Opened {
+    pub(crate) model: ModelSpec,
+    pub(crate) base: Vec<f32>,
+    pub(crate) deltas: Vec<Vec<f32>>,
+    pub(crate) holdout: Dataset,
+}
+
+impl Opened {
+    pub(crate) fn read(inputs: &Inputs<'_>) -> Result<Self, WorkError> {
+        let Inputs { spec, entries, updates, .. } = *inputs;
+        if entries.len() != updates.len() {
+            return Err(WorkError::Count { entries: entries.len(), updates: updates.len() });
+        }
+        let input = |what: &str| {
+            let what = what.to_owned();
+            move |source| WorkError::Input { what, source }
+        };
+        let base = check_model(spec, inputs.base).map_err(input("base model"))?;
+        let holdout = check_shown(spec, inputs.drawn, inputs.holdout)?;
+        let deltas = entries
+            .iter()
+            .zip(updates)
+            .map(|(entry, bytes)| {
+                check_update(spec, bytes).map_err(input(&format!("update of {}", entry.sender)))
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(Self { model: model_spec(&spec.model), base, deltas, holdout })
+    }
+
+    /// The updates as the valuation takes them.
+    pub(crate) fn slices(&self) -> Vec<&[f32]> {
+        self.deltas.iter().map(Vec::as_slice).collect()
+    }
+}
+
 fn value(
-    spec: &TaskSpec,
-    model: &ModelSpec,
-    base: &[f32],
-    deltas: &[Vec<f32>],
-    holdout: &Dataset,
-    entries: &[Entry],
+    inputs: &Inputs<'_>,
+    opened: &Opened,
     engine: &mut dyn Engine,
 ) -> Result<Valuation, WorkError> {
-    let slices: Vec<&[f32]> = deltas.iter().map(Vec::as_slice).collect();
-    let affine = RefCell::new(AffineLoss::new(model, base, &slices, holdout, engine)?);
+    let Inputs { spec, entries, .. } = *inputs;
+    let slices = opened.slices();
+    let affine = AffineLoss::new(&opened.model, &opened.base, &slices, &opened.holdout, engine)?;
+    let affine = RefCell::new(affine);
     let mut source = Closures::new(
-        deltas.len(),
+        slices.len(),
         |coefficients: &[f64]| affine.borrow_mut().losses(coefficients),
         |coefficients: &[f64]| affine.borrow_mut().slopes(coefficients),
     )
     .with_chance(|coefficients: &[f64]| affine.borrow_mut().chance(coefficients));
-    let rows: Vec<u64> = entries.iter().map(|entry| entry.rows_counted).collect();
-    let Estimator::Path { nodes, .. } = spec.estimator;
+    let rows = rows_counted(entries);
+    let Estimator::Path { nodes, check_pairs } = spec.estimator;
     let rules = RoundRules { z_micro: spec.budget.withheld.0, nodes: nodes.into() };
     let valued = value_round(&mut source, &rows, rules)?;
+    let members: Vec<usize> = valued.remaining().collect();
+    let seed = check_seed(inputs);
+    let check = second_opinion(&mut source, &rows, &members, seed, check_pairs)?;
     let scores = valued
         .rows
         .iter()
@@ -154,32 +174,38 @@ fn value(
         total_nano: valued.total_nano,
         gap_nano: valued.gap_nano,
         scores,
-        units: valued.passes(),
+        units: valued.passes() + check.as_ref().map_or(0, |(_, passes)| *passes),
         evidence: Evidence {
             slopes_nano: valued.rows.iter().map(|row| row.slopes_nano.clone()).collect(),
-            check: None,
+            check: check.map(|(check, _)| check),
         },
     })
 }
 
-/// The model after the round: by the task's rule over the updates that were not excluded, in the order of the senders.
+/// What each update counts, in the order of the entries.
+pub(crate) fn rows_counted(entries: &[Entry]) -> Vec<u64> {
+    entries.iter().map(|entry| entry.rows_counted).collect()
+}
+
+/// The model after the round, as bytes and as numbers: by the task's rule over the updates that were not excluded, in the order of the senders.
 /// Bit for bit the model of a round in which the excluded ones were never sent.
-fn combine(
-    spec: &TaskSpec,
-    base: &[f32],
-    deltas: &[Vec<f32>],
-    entries: &[Entry],
+pub(crate) fn combine(
+    inputs: &Inputs<'_>,
+    opened: &Opened,
     valuation: &Valuation,
-) -> Result<Vec<f32>, WorkError> {
-    let kept: Vec<(u64, &[f32])> = entries
+) -> Result<(Vec<u8>, Vec<f32>), WorkError> {
+    let spec = inputs.spec;
+    let kept: Vec<(u64, &[f32])> = inputs
+        .entries
         .iter()
-        .zip(deltas)
+        .zip(&opened.deltas)
         .zip(&valuation.scores)
         .filter(|(_, score)| !score.excluded)
         .map(|((entry, delta), _)| (entry.rows_counted, delta.as_slice()))
         .collect();
+    let base = &opened.base;
     if kept.is_empty() {
-        return Ok(base.to_vec());
+        return Ok((encode(spec, base), base.clone()));
     }
     let step = match aggregate(aggregation(spec.rounds.aggregation), &kept) {
         // Exclusion may leave fewer updates than a rule promises something for: the median takes any number, and
@@ -187,7 +213,8 @@ fn combine(
         Err(AggregateError::TooFew { .. }) => aggregate(Rule::Median, &kept)?,
         step => step?,
     };
-    Ok(base.iter().zip(step).map(|(base, step)| base + step).collect())
+    let after: Vec<f32> = base.iter().zip(step).map(|(base, step)| base + step).collect();
+    Ok((encode(spec, &after), after))
 }
 
 fn measure(
@@ -277,6 +304,26 @@ pub fn agree(ours: &WorkResult, theirs: &WorkResult) -> Result<(), Disagreement>
     }
     if ours.model != theirs.model {
         return differ("model", &ours.model, &theirs.model);
+    }
+    agree_on_slopes(a, b)?;
+    agree_on_checks(a, b)
+}
+
+fn agree_on_slopes(ours: &Valuation, theirs: &Valuation) -> Result<(), Disagreement> {
+    let (a, b) = (&ours.evidence.slopes_nano, &theirs.evidence.slopes_nano);
+    let differ = |line: &str, ours: String, theirs: String| {
+        Err(Disagreement { line: format!("valuation.evidence.slopes_nano{line}"), ours, theirs })
+    };
+    let lengths = |slopes: &[Vec<i64>]| slopes.iter().map(Vec::len).collect::<Vec<_>>();
+    if lengths(a) != lengths(b) {
+        return differ("", format!("{:?} nodes", lengths(a)), format!("{:?}", lengths(b)));
+    }
+    for (i, (ours, theirs)) in a.iter().zip(b).enumerate() {
+        for (k, (ours, theirs)) in ours.iter().zip(theirs).enumerate() {
+            if ours.abs_diff(*theirs) > TOLERANCE_NANO {
+                return differ(&format!("[{i}][{k}]"), ours.to_string(), theirs.to_string());
+            }
+        }
     }
     Ok(())
 }

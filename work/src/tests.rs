@@ -8,7 +8,7 @@ use florin_protocol::*;
 
 use crate::*;
 
-struct World {
+pub(crate) struct World {
     spec: TaskSpec,
     base: Vec<u8>,
     committed: Committed,
@@ -86,7 +86,7 @@ fn flipped(data: &Dataset) -> Dataset {
 }
 
 /// Two honest senders, one with flipped labels, one that changes nothing.
-fn world() -> World {
+pub(crate) fn world() -> World {
     let digits = load(&DataSource::Digits).unwrap();
     let committed = Committed::new(digits.slice(0..500).unwrap());
     let base = initial_model(&Model::Softmax { inputs: 64, classes: 10 }, 7).unwrap();
@@ -164,7 +164,7 @@ impl World {
     }
 
     /// What is drawn, with nothing shown before; nothing where too few updates came.
-    fn drawn(&self) -> Vec<u32> {
+    pub(crate) fn drawn(&self) -> Vec<u32> {
         let seed = round_seed(self.offer.digest(), &self.commits(), &self.entries);
         match self.spec.is_round(self.entries.len()) {
             true => draw_rows(&self.spec.holdout, &[], seed).unwrap(),
@@ -172,11 +172,11 @@ impl World {
         }
     }
 
-    fn shown(&self) -> Vec<u8> {
+    pub(crate) fn shown(&self) -> Vec<u8> {
         self.committed.show(&self.drawn()).unwrap().to_bytes()
     }
 
-    fn inputs<'a>(&'a self, drawn: &'a [u32], shown: &'a [u8]) -> Inputs<'a> {
+    pub(crate) fn inputs<'a>(&'a self, drawn: &'a [u32], shown: &'a [u8]) -> Inputs<'a> {
         Inputs {
             spec: &self.spec,
             base: &self.base,
@@ -187,7 +187,7 @@ impl World {
         }
     }
 
-    fn outcome(&self) -> Outcome {
+    pub(crate) fn outcome(&self) -> Outcome {
         carry_out(&self.inputs(&self.drawn(), &self.shown()), &mut Reference::new()).unwrap()
     }
 
@@ -198,7 +198,7 @@ impl World {
         cohort.filter(|who| !came(who)).map(|who| (*who, Missing::NoReveal)).collect()
     }
 
-    fn report(&self, result: Result<&WorkResult, AbandonReason>) -> Report {
+    pub(crate) fn report(&self, result: Result<&WorkResult, AbandonReason>) -> Report {
         let provider = Address([20; 20]);
         let work = result.map(|r| (provider, Digest([5; 32]), r.valuation.units));
         close_round(&Closing {
@@ -221,16 +221,24 @@ impl World {
 
     /// The same where these bytes are shown, and these rows were shown before.
     fn audit_on(&self, report: &Report, shown: &[u8], exposed: &[u32]) -> Vec<Difference> {
+        audit_round(&self.audited(report, shown, exposed), &mut Reference::new()).unwrap()
+    }
+
+    pub(crate) fn audited<'a>(
+        &'a self,
+        report: &'a Report,
+        shown: &'a [u8],
+        exposed: &'a [u32],
+    ) -> AuditInputs<'a> {
         let round = self.inputs(&report.holdout.rows, shown);
-        let inputs = AuditInputs {
+        AuditInputs {
             round: Inputs { entries: &report.entries, ..round },
             offer: &self.offer,
             report,
             before: None,
             exposed,
             headers: &self.headers,
-        };
-        audit_round(&inputs, &mut Reference::new()).unwrap()
+        }
     }
 }
 
@@ -265,6 +273,14 @@ fn an_honest_report_has_no_difference() {
     assert_eq!(world.audit(&report), []);
 }
 
+fn evidence(report: &mut Report) -> &mut Evidence {
+    &mut report.valuation.as_mut().unwrap().evidence
+}
+
+fn check(report: &mut Report) -> &mut Check {
+    evidence(report).check.as_mut().unwrap()
+}
+
 #[test]
 fn every_forgery_is_named_by_its_line() {
     let world = world();
@@ -288,6 +304,13 @@ fn every_forgery_is_named_by_its_line() {
         }),
         ("lines[2].debit", |r| r.lines[2].debit = Amount::ZERO),
         ("lines[3].reason", |r| r.lines[3].reason = Reason::Paid),
+        ("valuation.evidence.slopes_nano[1][2]", |r| evidence(r).slopes_nano[1][2] += 11),
+        ("valuation.evidence.slopes_nano", |r| evidence(r).slopes_nano.truncate(1)),
+        ("valuation.evidence.check", |r| evidence(r).check = None),
+        ("valuation.evidence.check.seed", |r| check(r).seed += 1),
+        ("valuation.evidence.check.table[4].worth_nano", |r| check(r).table[4].worth_nano -= 11),
+        ("valuation.evidence.check.table[1].entries", |r| check(r).table[1].entries = vec![7]),
+        ("valuation.evidence.check.scores_nano[1]", |r| check(r).scores_nano[1] += 11),
         ("root", |r| r.root = Digest([1; 32])),
         ("root_before", |r| r.root_before = Digest([1; 32])),
         ("data_total", |r| r.data_total = Amount::ZERO),

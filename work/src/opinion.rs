@@ -1,0 +1,129 @@
+//! The second opinion on a round's scores: from coalitions alone, in a form that a stranger can verify piece by piece.
+
+use florin_contribution::{
+    AffineSource, CheckRules, Coalition, Estimator, LeverageShap, Recorded, RoundError,
+    check_round, recheck,
+};
+use florin_protocol::limits::CHECK_COHORT_MAX;
+use florin_protocol::{Check, Valuation, Worth, blob_digest};
+
+use crate::round::{Disagreement, Inputs, TOLERANCE_NANO};
+
+/// The estimator of the second opinion.
+const SECOND: LeverageShap = LeverageShap;
+
+/// Coalitions beside the pairs: nobody, and everybody.
+const GRAND_PASSES: u64 = 2;
+
+/// What the coalitions of a check are drawn from: the round's own rows and model, which nobody knew before the reveals
+/// closed.
+pub(crate) fn check_seed(inputs: &Inputs<'_>) -> u64 {
+    let mut hasher = blake3::Hasher::new_derive_key("florin v1 check");
+    hasher.update(&blob_digest(inputs.base).0);
+    hasher.update(&blob_digest(inputs.holdout).0);
+    let [a, b, c, d, e, f, g, h, ..] = *hasher.finalize().as_bytes();
+    u64::from_le_bytes([a, b, c, d, e, f, g, h])
+}
+
+/// The check that a task with so many pairs per participant asks for over `members`, and the passes that it took.
+pub(crate) fn second_opinion<S: AffineSource>(
+    source: &mut S,
+    rows: &[u64],
+    members: &[usize],
+    seed: u64,
+    pairs: u8,
+) -> Result<Option<(Check, u64)>, RoundError> {
+    let moves = members.iter().any(|&member| rows[member] > 0);
+    if pairs == 0 || !moves || !(2..=CHECK_COHORT_MAX).contains(&members.len()) {
+        return Ok(None);
+    }
+    let estimator = SECOND;
+    let players = members.len();
+    let least = Estimator::<Recorded<'_>>::passes_min(&estimator, players);
+    let passes = (GRAND_PASSES + 2 * u64::from(pairs) * players as u64).max(least);
+    let rules = CheckRules { seed, passes };
+    let checked = check_round(&estimator, source, rows, members, rules)?;
+    let worth = |(coalition, nano): &(Coalition, i64)| Worth {
+        entries: coalition.players().map(|player| player as u16).collect(),
+        worth_nano: *nano,
+    };
+    let version = Estimator::<Recorded<'_>>::version(&estimator);
+    let table = checked.table.iter().map(worth).collect();
+    let check = Check { version, seed, passes, table, scores_nano: checked.scores_nano };
+    Ok(Some((check, checked.passes)))
+}
+
+/// Whether a stated check asks for the coalitions that it should, states the worths that were recomputed, and the scores
+/// that follow from its own worths.
+pub(crate) fn agree_on_checks(ours: &Valuation, theirs: &Valuation) -> Result<(), Disagreement> {
+    let differ = |line: String, ours: String, theirs: String| {
+        Err(Disagreement { line: format!("valuation.evidence.check{line}"), ours, theirs })
+    };
+    let (a, b) = match (&ours.evidence.check, &theirs.evidence.check) {
+        (None, None) => return Ok(()),
+        (Some(ours), Some(theirs)) => (ours, theirs),
+        (ours, theirs) => {
+            let told = |check: &Option<Check>| if check.is_some() { "a check" } else { "none" };
+            return differ(String::new(), told(ours).to_owned(), told(theirs).to_owned());
+        }
+    };
+    for (line, ours, theirs) in [
+        (".version", u64::from(a.version), u64::from(b.version)),
+        (".seed", a.seed, b.seed),
+        (".passes", a.passes, b.passes),
+        (".table", a.table.len() as u64, b.table.len() as u64),
+    ] {
+        if ours != theirs {
+            return differ(line.to_owned(), ours.to_string(), theirs.to_string());
+        }
+    }
+    for (i, (ours, theirs)) in a.table.iter().zip(&b.table).enumerate() {
+        if ours.entries != theirs.entries {
+            let line = format!(".table[{i}].entries");
+            return differ(line, format!("{:?}", ours.entries), format!("{:?}", theirs.entries));
+        }
+        if ours.worth_nano.abs_diff(theirs.worth_nano) > TOLERANCE_NANO {
+            let line = format!(".table[{i}].worth_nano");
+            return differ(line, ours.worth_nano.to_string(), theirs.worth_nano.to_string());
+        }
+    }
+    follows(theirs)
+}
+
+/// Whether the scores of a stated check follow from its worths.
+pub(crate) fn follows(stated: &Valuation) -> Result<(), Disagreement> {
+    let Some(check) = &stated.evidence.check else { return Ok(()) };
+    let differ = |line: &str, ours: String, theirs: String| {
+        Err(Disagreement { line: format!("valuation.evidence.check.{line}"), ours, theirs })
+    };
+    let players = stated.scores.len();
+    let members: Vec<usize> =
+        (0..players).filter(|entry| !stated.scores[*entry].excluded).collect();
+    let mut table = Vec::with_capacity(check.table.len());
+    for worth in &check.table {
+        let mut coalition = Coalition::empty(players);
+        for &entry in &worth.entries {
+            if usize::from(entry) >= players {
+                return differ("table", format!("entries below {players}"), entry.to_string());
+            }
+            coalition.insert(entry.into());
+        }
+        table.push((coalition, worth.worth_nano));
+    }
+    let rules = CheckRules { seed: check.seed, passes: check.passes };
+    let scores = match recheck(&SECOND, &table, &members, rules) {
+        Ok(scores) => scores,
+        Err(error) => return differ("table", error.to_string(), "this table".to_owned()),
+    };
+    if scores.len() != check.scores_nano.len() {
+        let (ours, theirs) = (scores.len().to_string(), check.scores_nano.len().to_string());
+        return differ("scores_nano", ours, theirs);
+    }
+    for (i, (ours, theirs)) in scores.iter().zip(&check.scores_nano).enumerate() {
+        if ours.abs_diff(*theirs) > TOLERANCE_NANO {
+            let line = format!("scores_nano[{i}]");
+            return differ(&line, ours.to_string(), theirs.to_string());
+        }
+    }
+    Ok(())
+}
