@@ -2,8 +2,8 @@
 
 use florin_protocol::pay::Work;
 use florin_protocol::{
-    AbandonReason, Address, Amount, Canonical, Closing, Code, Digest, PayError, Rejection, Report,
-    Round, RoundOutcome, TaskId, Tick, WorkResult, close_round,
+    AbandonReason, Amount, Canonical, Closing, Code, Digest, PayError, Rejection, Report, Round,
+    RoundOutcome, TaskId, Tick, WorkResult, close_round,
 };
 
 use super::event::Verdict;
@@ -19,7 +19,7 @@ impl Engine {
         paid: Option<Digest>,
     ) -> Result<Verdict, Rejection> {
         let task = self.task(id)?;
-        let Some(running) = valuing(task, round) else {
+        let Some(running) = valuing(task, round).filter(|running| running.order.is_some()) else {
             return reject(Code::WorkGone, format!("round {round} is not being valued"));
         };
         if running.held.is_some() {
@@ -74,18 +74,14 @@ impl TaskState {
         result: Result<&WorkResult, AbandonReason>,
         work: &[Work],
     ) -> Result<Report, PayError> {
-        let commits: Vec<(Address, Digest)> = running
-            .commits
-            .iter()
-            .map(|(sender, taken)| (*sender, taken.commit.body.commitment))
-            .collect();
         close_round(&Closing {
             spec: &self.spec,
             offer: &running.offer,
             before: self.past.last().map(|past| &past.report),
-            commits: &commits,
+            commits: &running.said(),
             entries: &self.entries(running),
             missing: &running.missing(),
+            rows: &running.drawn,
             result,
             work,
         })
@@ -164,6 +160,7 @@ impl TaskState {
             offer: running.offer.clone(),
             digest: report.digest(),
             report,
+            shown: running.order.as_ref().map(|order| order.holdout),
             updates: running.updates.values().cloned().collect(),
             records: running.records.clone(),
             wrong: running.wrong.clone(),

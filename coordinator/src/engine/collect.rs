@@ -249,7 +249,7 @@ impl TaskState {
         if running.updates.len() < self.cohort_min() {
             self.abandon_too_few(&running, now);
         } else {
-            self.order_work(running, now);
+            self.draw(running);
         }
     }
 

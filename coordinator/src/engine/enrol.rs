@@ -132,34 +132,7 @@ impl Engine {
             let message = format!("this coordinator runs at most {TASKS_MAX} tasks at once");
             return reject(Code::LimitReached, message);
         }
-        self.check_holdout_is_its_own(spec)?;
         Ok(Verdict::New)
-    }
-
-    /// Two buyers with one holdout: the second could end its task early to have the first one's rows published. And a
-    /// holdout is hidden while its task lasts: nobody may hide somebody's model, update or published rows by it.
-    fn check_holdout_is_its_own(&self, spec: &TaskSpec) -> Result<(), Rejection> {
-        let digest = spec.holdout.digest;
-        let public = |task: &TaskState| {
-            task.spec.base_model == digest
-                || task.public.contains(&digest)
-                || task.running().is_some_and(|running| running.names(digest))
-        };
-        if digest == spec.base_model || self.state.tasks.values().any(public) {
-            let message = "holdout.digest: these bytes are a model, an update or rows that are \
-                           public already: judge by rows that nobody has seen";
-            return reject(Code::Conflicting, message);
-        }
-        let taken = self.state.tasks.values().any(|task| {
-            !task.is_over()
-                && task.spec.holdout.digest == spec.holdout.digest
-                && task.spec.buyer != spec.buyer
-        });
-        if taken {
-            let message = "holdout.digest: another buyer's open task is judged by the same rows";
-            return reject(Code::Conflicting, message);
-        }
-        Ok(())
     }
 
     pub(super) fn publish(&mut self, spec: &TaskSpec, model_bytes: u64, now: Tick) {
@@ -169,7 +142,8 @@ impl Engine {
             spec: spec.clone(),
             model_bytes,
             sequence: 0,
-            wanted: BTreeSet::from([spec.base_model, spec.holdout.digest]),
+            wanted: BTreeSet::from([spec.base_model]),
+            holdout: None,
             enrolled: BTreeMap::new(),
             sitting_out: BTreeMap::new(),
             providers: BTreeSet::new(),
@@ -191,10 +165,16 @@ impl Engine {
         if task.wanted.contains(&digest) {
             return Ok(Verdict::New);
         }
-        if digest == task.spec.base_model || digest == task.spec.holdout.digest {
+        if digest == task.spec.base_model {
             return Ok(Verdict::Repeat);
         }
         reject(Code::NotFound, format!("task {} does not want blob {digest}", id.short()))
+    }
+
+    /// There is one holdout that fits a task's commitment.
+    pub(super) fn check_holdout(&self, id: TaskId) -> Result<Verdict, Rejection> {
+        let there = self.task(id)?.holdout.is_some();
+        Ok(if there { Verdict::Repeat } else { Verdict::New })
     }
 
     pub(super) fn check_enrolled(
@@ -252,7 +232,17 @@ impl TaskState {
         if digest == self.spec.base_model {
             self.public.insert(digest);
         }
-        if self.wanted.is_empty() && matches!(self.stage, Stage::AwaitingBlobs) {
+        self.begin_if_complete(now);
+    }
+
+    pub(super) fn holdout_arrived(&mut self, digest: Digest, now: Tick) {
+        self.holdout = Some(digest);
+        self.begin_if_complete(now);
+    }
+
+    fn begin_if_complete(&mut self, now: Tick) {
+        let complete = self.wanted.is_empty() && self.holdout.is_some();
+        if complete && matches!(self.stage, Stage::AwaitingBlobs) {
             let target_until = now.after_ms(self.spec.rounds.enrol_ms);
             self.stage = Stage::Enrolling { target_until };
             self.open_if_ready(now);

@@ -25,6 +25,13 @@ pub enum Event {
         /// The blob.
         digest: Digest,
     },
+    /// A task's holdout is stored, and its rows are those that the task committed to.
+    HoldoutArrived {
+        /// The task.
+        task: TaskId,
+        /// The digest of all its rows: as secret as they are.
+        digest: Digest,
+    },
     /// A participant wants to be asked.
     Enrolled {
         /// What it signed.
@@ -68,6 +75,15 @@ pub enum Event {
     },
     /// Time passed. Changes what is due, nothing else.
     Tick,
+    /// The rows drawn for a round are stored with their proofs, for everybody to read.
+    Disclosed {
+        /// The task.
+        task: TaskId,
+        /// The round.
+        round: Round,
+        /// The digest of their bytes.
+        shown: Digest,
+    },
     /// The coordinator's own computation of a round's work, and what it says about the providers' records.
     Valued {
         /// The task.
@@ -81,7 +97,7 @@ pub enum Event {
         /// Records that do not.
         wrong: Vec<Digest>,
     },
-    /// The updates combine to nothing that could be valued.
+    /// The updates combine to nothing that could be valued, or the rows that should judge them cannot be shown.
     ValuationFailed {
         /// The task.
         task: TaskId,
@@ -135,6 +151,13 @@ pub enum Event {
 /// [`crate::engine::Engine::outstanding`] names those still wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effect {
+    /// Show the rows drawn for the round; answer with [`Event::Disclosed`] or [`Event::ValuationFailed`].
+    Disclose {
+        /// The task.
+        task: TaskId,
+        /// The round.
+        round: Round,
+    },
     /// Compute the round's work; answer with [`Event::Valued`] or [`Event::ValuationFailed`].
     Value {
         /// The task.

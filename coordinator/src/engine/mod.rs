@@ -10,6 +10,7 @@
 //! * `enrol`: registrations, the task's publication and first blobs, participants.
 //! * `offer`: who is asked, and the round's offer; waiting for enough participants.
 //! * `collect`: commits, then reveals; closing both early or by their deadlines.
+//! * `disclose`: the rows that judge the round, drawn and shown.
 //! * `value`: the work order, providers and their records.
 //! * `aggregate`: the work's result becomes the round's report; a round without one is abandoned.
 //! * `settle`: settlements on their way to final, and the task's end.
@@ -22,6 +23,7 @@ use florin_protocol::{Address, Code, Market, Rejection, TaskId, Tick};
 
 mod aggregate;
 mod collect;
+mod disclose;
 mod enrol;
 pub mod event;
 mod offer;
@@ -94,6 +96,7 @@ impl Engine {
             Event::Registered(registration) => self.check_registered(registration, now),
             Event::Published { spec, model_bytes } => self.check_published(spec, *model_bytes, now),
             Event::BlobArrived { task, digest } => self.check_blob(*task, *digest),
+            Event::HoldoutArrived { task, .. } => self.check_holdout(*task),
             Event::Enrolled { enrol, bond } => self.check_enrolled(&enrol.body, *bond, now),
             Event::Committed { commit, bond } => self.check_committed(&commit.body, *bond, now),
             Event::Revealed(header) => self.check_revealed(&header.body, now),
@@ -103,6 +106,7 @@ impl Engine {
             Event::ProviderReady { task, provider } => self.check_provider(*task, *provider),
             Event::WorkRecorded { record, agrees } => self.check_record(&record.body, *agrees, now),
             Event::Tick => Ok(self.check_tick(now)),
+            Event::Disclosed { task, round, .. } => self.check_disclosed(*task, *round),
             Event::Valued { task, round, result, paid, .. } => {
                 self.check_valued(*task, *round, result, *paid)
             }
@@ -171,8 +175,10 @@ impl Engine {
                 self.find_order(record.body.order).map(|(task, _)| task).into_iter().collect()
             }
             Event::BlobArrived { task, .. }
+            | Event::HoldoutArrived { task, .. }
             | Event::Refused { task, .. }
             | Event::ProviderReady { task, .. }
+            | Event::Disclosed { task, .. }
             | Event::Valued { task, .. }
             | Event::ValuationFailed { task, .. }
             | Event::SettlementPosted { task, .. }
@@ -221,11 +227,13 @@ impl Engine {
         };
         match event {
             Event::BlobArrived { digest, .. } => task.blob_arrived(*digest, now),
+            Event::HoldoutArrived { digest, .. } => task.holdout_arrived(*digest, now),
             Event::Enrolled { enrol, bond } => task.enrol(enrol.body.sender, *bond, now),
             Event::Committed { commit, bond } => task.commit(commit, *bond, now),
             Event::Revealed(header) => task.reveal(header, now),
             Event::Refused { sender, code, .. } => task.refuse(*sender, *code),
             Event::ProviderReady { provider, .. } => task.provider_ready(*provider),
+            Event::Disclosed { shown, .. } => task.disclosed(*shown, now),
             Event::Valued { result, paid, wrong, .. } => task.valued(result, *paid, wrong, now),
             Event::ValuationFailed { .. } => task.valuation_failed(now),
             Event::SettlementPosted { round, .. } => task.posted(*round, now),

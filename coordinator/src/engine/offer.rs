@@ -68,14 +68,9 @@ impl TaskState {
         self.open_if_ready(now);
     }
 
-    /// No more rounds; one that runs is dropped. The holdout becomes public if there is one: nobody can train on it any
-    /// more.
+    /// No more rounds; one that runs is dropped. Rows that judged none stay where they are: nothing needs them.
     pub(super) fn end(&mut self) {
         self.stage = Stage::Closing;
-        let holdout = self.spec.holdout.digest;
-        if !self.wanted.contains(&holdout) {
-            self.public.insert(holdout);
-        }
     }
 
     fn open_round(&mut self, now: Tick) {

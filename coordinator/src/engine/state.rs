@@ -54,6 +54,8 @@ pub struct TaskState {
     pub sequence: u64,
     /// Blobs it cannot start without and does not have.
     pub wanted: BTreeSet<Digest>,
+    /// Where all the rows of its holdout are kept, once they are there. Nobody is told.
+    pub holdout: Option<Digest>,
     /// Who wants to be asked, with the bond last seen, less debits since.
     pub enrolled: BTreeMap<Address, Amount>,
     /// Who was asked and did not deliver. Such a participant is asked again only once it enrolled again, and then from
@@ -93,7 +95,7 @@ pub enum Stage {
     Committing(Box<Running>),
     /// Commits are closed; updates come in.
     Revealing(Box<Running>),
-    /// The updates are being valued.
+    /// The rows that judge the updates are drawn; once they are shown, the updates are valued.
     Valuing(Box<Running>),
     /// The last report's settlement is on its way to the ledger.
     Settling,
@@ -116,7 +118,9 @@ pub struct Running {
     pub updates: BTreeMap<Address, TakenUpdate>,
     /// Why a sender's last upload was refused, and how often that happened.
     pub refused: BTreeMap<Address, (Code, u32)>,
-    /// The work order, once reveals are closed.
+    /// The rows of the holdout that judge it, once reveals are closed.
+    pub drawn: Vec<u32>,
+    /// The work order, once those rows are shown.
     pub order: Option<WorkOrder>,
     /// Providers that have asked since the order was issued, and so have it.
     pub served: BTreeSet<Address>,
@@ -159,6 +163,8 @@ pub struct Past {
     pub report: Report,
     /// The report's digest.
     pub digest: Digest,
+    /// The digest of the rows shown for it.
+    pub shown: Option<Digest>,
     /// The updates, ascending by sender.
     pub updates: Vec<TakenUpdate>,
     /// Providers' records in the order they came, by the digest of their body.
@@ -231,11 +237,13 @@ impl TaskState {
     pub(super) fn wants(&self) -> Vec<Effect> {
         let task = self.id;
         let mut wanted = Vec::new();
-        if let Stage::Valuing(running) = &self.stage
-            && running.own
-            && running.held.is_none()
-        {
-            wanted.push(Effect::Value { task, round: running.offer.scope.round });
+        if let Stage::Valuing(running) = &self.stage {
+            let round = running.offer.scope.round;
+            if running.order.is_none() {
+                wanted.push(Effect::Disclose { task, round });
+            } else if running.own && running.held.is_none() {
+                wanted.push(Effect::Value { task, round });
+            }
         }
         for (round, posted) in &self.unsettled {
             wanted.push(if *posted {
@@ -259,6 +267,7 @@ impl Running {
             commits: BTreeMap::new(),
             updates: BTreeMap::new(),
             refused: BTreeMap::new(),
+            drawn: Vec::new(),
             order: None,
             served: BTreeSet::new(),
             records: Vec::new(),

@@ -26,7 +26,9 @@ impl Engine {
         let task = self.task(id)?;
         self.check_registration_of(provider, Role::Provider)?;
         let has_order = match &task.stage {
-            Stage::Valuing(running) => running.served.contains(&provider),
+            Stage::Valuing(running) if running.order.is_some() => {
+                running.served.contains(&provider)
+            }
             _ => true,
         };
         if task.is_over() || has_order && task.providers.contains(&provider) {
@@ -132,24 +134,22 @@ fn wrong_record() -> Result<u64, Rejection> {
 impl TaskState {
     pub(super) fn provider_ready(&mut self, provider: Address) {
         self.providers.insert(provider);
-        if let Stage::Valuing(running) = &mut self.stage {
+        if let Stage::Valuing(running) = &mut self.stage
+            && running.order.is_some()
+        {
             running.served.insert(provider);
         }
     }
 
-    /// Reveals are closed: what is to be done is known.
-    pub(super) fn order_work(&mut self, mut running: Box<Running>, now: Tick) {
-        let order = WorkOrder {
-            scope: running.offer.scope,
-            base_model: running.offer.base_model,
-            holdout: self.spec.holdout.digest,
-            entries: self.entries(&running),
-            due: now.after_ms(self.spec.rounds.value_ms),
-        };
-        self.orders.insert(order.digest(), order.scope.round);
-        running.order = Some(order);
-        running.own = self.providers.is_empty();
-        self.stage = Stage::Valuing(running);
+    /// There is something to be done: by providers, if some have asked for work.
+    pub(super) fn order_work(&mut self, order: WorkOrder) {
+        let nobody = self.providers.is_empty();
+        let (digest, round) = (order.digest(), order.scope.round);
+        if let Some(running) = self.running_mut() {
+            running.order = Some(order);
+            running.own = nobody;
+            self.orders.insert(digest, round);
+        }
     }
 
     /// The accepted updates as a report lists them, ascending by sender.
@@ -163,6 +163,7 @@ impl TaskState {
                 sender: header.sender,
                 header: update.id,
                 update: header.update,
+                salt: header.salt,
                 rows_declared: header.rows,
                 rows_counted: self.spec.rows_counted(header.rows, bond),
                 bond,

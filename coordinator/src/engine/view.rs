@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use florin_protocol::{
     Address, Amount, ClaimProof, Code, Digest, Offer, Phase, Registration, Rejection, Report, Role,
-    Round, Signed, TaskId, TaskSummary, TaskView, Tick, WorkRecord, merkle, totals_tree,
+    Round, Signed, TaskId, TaskSpec, TaskSummary, TaskView, Tick, WorkRecord, merkle, totals_tree,
 };
 
 use super::state::{Past, Running, Stage, TaskState};
@@ -62,7 +62,7 @@ impl Engine {
             offer: None,
             model: task.past.last().map_or(task.spec.base_model, |past| past.report.model),
             wanted: task.wanted.iter().copied().collect(),
-            holdout_public: self.visibility(task.spec.holdout.digest) == Visibility::Public,
+            holdout_wanted: task.holdout.is_none(),
         };
         Ok((view, running.map(|running| running.offer.clone())))
     }
@@ -129,16 +129,10 @@ impl Engine {
         })
     }
 
-    /// Who may read a blob. A holdout stays hidden as long as any task is judged by it; but what was never delivered as
-    /// a holdout hides nothing, or a task that merely names somebody's model would take it away from everybody.
+    /// Who may read a blob. A whole holdout is none that anybody could ask for.
     #[must_use]
     pub fn visibility(&self, digest: Digest) -> Visibility {
         let tasks = || self.state.tasks.values();
-        let mut judged = tasks().filter(|task| task.spec.holdout.digest == digest);
-        let delivered = judged.clone().any(|task| !task.wanted.contains(&digest));
-        if delivered && judged.any(|task| !task.is_over()) {
-            return Visibility::NotYet;
-        }
         if tasks().any(|task| task.public.contains(&digest)) {
             return Visibility::Public;
         }
@@ -160,14 +154,20 @@ impl Engine {
             return reject(Code::NotYetPublic, "no work order of this task is open");
         };
         let named = running.order.as_ref().is_some_and(|order| {
-            order.base_model == digest
-                || order.holdout == digest
-                || order.entries.iter().any(|entry| entry.update == digest)
+            order.base_model == digest || order.entries.iter().any(|entry| entry.update == digest)
         });
         if named {
             return Ok(());
         }
         reject(Code::NotYetPublic, format!("the open work order does not name blob {digest}"))
+    }
+
+    /// A task, and whether its holdout is there.
+    ///
+    /// # Errors
+    /// [`Code::UnknownTask`].
+    pub fn holdout(&self, id: TaskId) -> Result<(&TaskSpec, bool), Rejection> {
+        self.task(id).map(|task| (&task.spec, task.holdout.is_some()))
     }
 
     /// Tasks that wait for a blob.

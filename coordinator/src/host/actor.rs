@@ -7,6 +7,7 @@ use std::time::Duration;
 use florin_protocol::{Code, Rejection, TaskId, Tick};
 use tokio::sync::{mpsc, watch};
 
+use super::discloser::ShowJob;
 use super::settler::{LedgerJob, settlement};
 use super::valuer::{ValueJob, agrees, judge};
 use super::{Answer, Clock, Command, Question, Sequences, Written};
@@ -26,6 +27,7 @@ pub(super) struct Actor {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) changes: watch::Sender<Sequences>,
     pub(super) values: Sender<ValueJob>,
+    pub(super) shows: Sender<ShowJob>,
     pub(super) ledger: Sender<LedgerJob>,
 }
 
@@ -209,10 +211,18 @@ impl Actor {
     fn start(&self, effect: Effect) -> Option<bool> {
         let tasks = &self.engine.state().tasks;
         let job = match effect {
+            Effect::Disclose { task, round } => {
+                let state = tasks.get(&task)?;
+                let (spec, holdout) = (state.spec.clone(), state.holdout?);
+                let drawn = state.running()?.drawn.clone();
+                let job = ShowJob { task, round, spec, holdout, drawn };
+                return Some(self.shows.send(job).is_ok());
+            }
             Effect::Value { task, round } => {
                 let state = tasks.get(&task)?;
-                let order = state.running()?.order.clone()?;
-                let job = ValueJob { task, round, spec: state.spec.clone(), order };
+                let running = state.running()?;
+                let (order, drawn) = (running.order.clone()?, running.drawn.clone());
+                let job = ValueJob { task, round, spec: state.spec.clone(), order, drawn };
                 return Some(self.values.send(job).is_ok());
             }
             Effect::Post { task, round } => {

@@ -1,7 +1,7 @@
 //! The engine's host: one thread owns engine and journal and takes commands from a bounded queue.
 //!
 //! It drains what is queued, applies it, makes the batch durable with one fsync, and only then answers and lets effects
-//! out. So whatever anybody was told survives a crash. Valuation and the ledger have a thread each; they report back
+//! out. So whatever anybody was told survives a crash. Disclosure, valuation and the ledger have a thread each; they report back
 //! through the same queue.
 
 use std::collections::BTreeMap;
@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 mod actor;
 mod clock;
 mod delayed;
+mod discloser;
 mod settler;
 mod valuer;
 
@@ -144,6 +145,7 @@ impl Host {
         let (send_changes, changes) = watch::channel(known);
         let (commands, queue) = mpsc::channel(QUEUE_MAX);
         let (send_values, values) = std::sync::mpsc::channel();
+        let (send_shows, shows) = std::sync::mpsc::channel();
         let (send_ledger, ledger_jobs) = std::sync::mpsc::channel();
         let mailbox = Mailbox { commands };
         let host = Self { mailbox: mailbox.clone(), changes, blobs: folder.blobs() };
@@ -153,13 +155,16 @@ impl Host {
             clock: parts.clock,
             changes: send_changes,
             values: send_values,
+            shows: send_shows,
             ledger: send_ledger,
         };
         let Parts { ledger, wallet, valuer, .. } = parts;
         let (blobs, to_engine) = (folder.blobs(), mailbox.clone());
+        let (rows, from_rows) = (folder.blobs(), mailbox.clone());
         let threads = vec![
             thread("engine", move || actor.run(queue))?,
             thread("valuation", move || valuer::work(values, valuer, &blobs, &to_engine))?,
+            thread("disclosure", move || discloser::work(shows, &rows, &from_rows))?,
             thread("ledger", move || settler::work(ledger_jobs, &ledger, &wallet, &mailbox))?,
         ];
         Ok((host, Running { threads, _folder: folder }))

@@ -17,13 +17,14 @@ pub const TRIES_MAX: u32 = 5;
 
 /// Carries out work orders.
 pub trait Valuer: Send {
-    /// Values and aggregates a round from its blobs. The model that comes out is not kept here.
+    /// Values and aggregates a round from its blobs, by the rows drawn for it. The model that comes out is not kept here.
     ///
     /// # Errors
     /// [`ValuerError`].
     fn carry_out(
         &mut self,
         order: &WorkOrder,
+        drawn: &[u32],
         spec: &TaskSpec,
         blobs: &Blobs,
     ) -> Result<Outcome, ValuerError>;
@@ -63,17 +64,19 @@ impl Valuer for WorkValuer {
     fn carry_out(
         &mut self,
         order: &WorkOrder,
+        drawn: &[u32],
         spec: &TaskSpec,
         blobs: &Blobs,
     ) -> Result<Outcome, ValuerError> {
         let base = blobs.read(order.base_model)?;
-        let holdout = blobs.read(order.holdout)?;
+        let shown = blobs.read(order.holdout)?;
         let updates = order.entries.iter().map(|entry| blobs.read(entry.update));
         let updates = updates.collect::<Result<Vec<_>, _>>()?;
         let inputs = Inputs {
             spec,
             base: &base,
-            holdout: &holdout,
+            drawn,
+            holdout: &shown,
             entries: &order.entries,
             updates: &updates,
         };
@@ -118,6 +121,7 @@ pub(super) struct ValueJob {
     pub(super) round: Round,
     pub(super) spec: TaskSpec,
     pub(super) order: WorkOrder,
+    pub(super) drawn: Vec<u32>,
 }
 
 /// The valuation thread.
@@ -151,7 +155,7 @@ fn carry_out(
         tracing::error!(%task, %round, %why, "the round is abandoned");
         told(mailbox.write(Event::ValuationFailed { task, round }).map(|_| ()))
     };
-    match valuer.carry_out(&job.order, &job.spec, blobs) {
+    match valuer.carry_out(&job.order, &job.drawn, &job.spec, blobs) {
         Ok(outcome) => {
             // Durable before the report that names it.
             blobs.put(&outcome.model).map_err(|error| error.to_string())?;
@@ -169,7 +173,7 @@ fn carry_out(
 }
 
 /// An answer the journal could not take is asked for again; one the engine does not want any more is settled.
-fn told(answer: Result<(), Rejection>) -> Result<(), String> {
+pub(super) fn told(answer: Result<(), Rejection>) -> Result<(), String> {
     use florin_protocol::Code::{Internal, StorageFull};
     match answer {
         Err(rejection) if matches!(rejection.code, StorageFull | Internal) => {

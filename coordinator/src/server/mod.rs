@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Router;
-use axum::routing::{get, post};
+use axum::routing::{get, post, put};
 use florin_ledger::{Ledger, LedgerError};
 use florin_protocol::{Address, Amount, Code, Market, NodeSigner, TaskId, TaskView};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -221,6 +221,8 @@ pub fn router(app: App) -> Router {
         .route("/tasks/{id}/enrol", post(tasks::enrol))
         .route("/tasks/{id}/commits", post(tasks::commit))
         .route("/tasks/{id}/updates", post(upload::take_update))
+        .route("/tasks/{id}/holdout", put(upload::take_holdout))
+        .route("/tasks/{id}/rounds/{round}/holdout", get(upload::give_shown))
         .route("/tasks/{id}/rounds/{round}/report", get(tasks::report))
         .route("/tasks/{id}/rounds/{round}/offer", get(tasks::offer))
         .route("/tasks/{id}/rounds/{round}/headers", get(tasks::headers))

@@ -6,8 +6,9 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use florin_protocol::limits::HEADER_BYTES_MAX;
 use florin_protocol::{
-    Canonical, Code, Digest, Receipt, Rejection, Signed, TaskId, TaskSpec, UpdateHeader,
+    Canonical, Code, Digest, Receipt, Rejection, Round, Signed, TaskId, TaskSpec, UpdateHeader,
 };
+use florin_work::Committed;
 
 use super::body::{Incoming, blocking, send_file};
 use super::error::{ApiError, ApiResult};
@@ -133,7 +134,7 @@ async fn receipt(app: &App, header: &UpdateHeader) -> ApiResult<Signed<Receipt>>
     Ok(app.node().sign(receipt))
 }
 
-/// A model or holdout that some task waits for.
+/// A model that some task waits for.
 pub(super) async fn take_blob(
     State(app): State<App>,
     At(digest): At<Digest>,
@@ -159,60 +160,52 @@ async fn receive_blob(app: &App, digest: Digest, incoming: &mut Incoming) -> Api
         return Err(ApiError::new(Code::NotFound, message));
     }
     let _place = app.blob_place()?;
-    let lengths: Vec<u64> =
-        wanting.iter().map(|(spec, model_bytes)| blob_bytes(spec, *model_bytes, digest)).collect();
+    let lengths: Vec<u64> = wanting.iter().map(|(_, model_bytes)| *model_bytes).collect();
+    let writer = receive(app, incoming, &lengths).await?;
+    if writer.digest() != digest {
+        let message = format!("the bytes hash to {}, not to {digest}", writer.digest());
+        return Err(ApiError::new(Code::Malformed, message));
+    }
+    let _room = app.room_for(Room::Blobs, writer.bytes()).await?;
+    let specs = wanting.into_iter().map(|(spec, _)| spec).collect();
+    for task in keep_blob(app, specs, writer).await? {
+        app.host().write(Event::BlobArrived { task, digest }).await?;
+    }
+    Ok(())
+}
+
+/// Takes bytes that have one of these lengths.
+async fn receive(app: &App, incoming: &mut Incoming, lengths: &[u64]) -> ApiResult<BlobWriter> {
     let limit = lengths.iter().copied().max().unwrap_or_default();
     incoming.check_announced(limit)?;
     let fits = |bytes: u64| {
         if lengths.contains(&bytes) {
             return Ok(());
         }
-        let message = format!("blob {digest} has {limit} bytes, not {bytes}");
+        let message = format!("there must be {limit} bytes, not {bytes}");
         Err(ApiError::new(Code::Truncated, message))
     };
     incoming.announced().map_or(Ok(()), fits)?;
     incoming.allow(app.config().body_time(limit));
     let writer = incoming.write_to(app.host().blobs(), limit).await?;
     fits(writer.bytes())?;
-    let _room = app.room_for(Room::Blobs, limit).await?;
-    let specs = wanting.into_iter().map(|(spec, _)| spec).collect();
-    let fitting = keep_blob(app, digest, specs, writer).await?;
-    for task in fitting {
-        app.host().write(Event::BlobArrived { task, digest }).await?;
-    }
-    Ok(())
+    Ok(writer)
 }
 
-/// The exact length of a blob that a task waits for.
-fn blob_bytes(spec: &TaskSpec, model_bytes: u64, digest: Digest) -> u64 {
-    if spec.holdout.digest == digest { holdout_bytes(spec) } else { model_bytes }
-}
-
-/// The exact length of a task's holdout: a header, then four bytes for each feature and label.
-pub(super) fn holdout_bytes(spec: &TaskSpec) -> u64 {
-    let row = u64::from(spec.data.width).saturating_add(1).saturating_mul(4);
-    u64::from(spec.holdout.rows).saturating_mul(row).saturating_add(HOLDOUT_HEADER_BYTES)
-}
-
-/// Keeps a blob if it fits a task that waits for it; returns those it fits.
+/// Keeps a model if it fits a task that waits for it; returns those it fits.
 async fn keep_blob(
     app: &App,
-    digest: Digest,
     specs: Vec<TaskSpec>,
     mut writer: BlobWriter,
 ) -> ApiResult<Vec<TaskId>> {
-    if writer.digest() != digest {
-        let message = format!("the bytes hash to {}, not to {digest}", writer.digest());
-        return Err(ApiError::new(Code::Malformed, message));
-    }
     let blobs = app.host().blobs().clone();
     blocking(move || {
         let bytes = writer.read_back()?;
         let mut fitting = Vec::new();
         let mut refused = None;
         for spec in specs {
-            match check_blob(&spec, digest, &bytes) {
-                Ok(()) => fitting.push(spec.id()),
+            match florin_work::check_model(&spec, &bytes) {
+                Ok(_) => fitting.push(spec.id()),
                 Err(rejection) => refused = Some(rejection),
             }
         }
@@ -227,14 +220,52 @@ async fn keep_blob(
     .await?
 }
 
-fn check_blob(spec: &TaskSpec, digest: Digest, bytes: &[u8]) -> Result<(), Rejection> {
-    if digest == spec.base_model {
-        florin_work::check_model(spec, bytes)?;
+/// All the rows of a task's holdout. Whoever has them may upload them: the task's commitment says whether they are it.
+pub(super) async fn take_holdout(
+    State(app): State<App>,
+    At(task): At<TaskId>,
+    request: Request,
+) -> ApiResult<StatusCode> {
+    let mut incoming = Incoming::new(request.into_body(), app.config(), 0);
+    let taken = receive_holdout(&app, task, &mut incoming).await;
+    incoming.drain().await;
+    taken.map(|()| StatusCode::NO_CONTENT)
+}
+
+async fn receive_holdout(app: &App, task: TaskId, incoming: &mut Incoming) -> ApiResult<()> {
+    let known = app.host().read(move |engine, _| {
+        engine.holdout(task).map(|(spec, is_there)| (spec.clone(), is_there))
+    });
+    let (spec, is_there) = known.await??;
+    if is_there {
+        return Ok(());
     }
-    if digest == spec.holdout.digest {
-        florin_work::check_holdout(spec, bytes)?;
-    }
+    let _place = app.blob_place()?;
+    let mut writer = receive(app, incoming, &[holdout_bytes(&spec)]).await?;
+    let _room = app.room_for(Room::Blobs, writer.bytes()).await?;
+    let blobs = app.host().blobs().clone();
+    let kept = blocking(move || -> ApiResult<Digest> {
+        Committed::read(&spec, &writer.read_back()?)?;
+        Ok(blobs.keep(&writer)?)
+    });
+    let digest = kept.await??;
+    app.host().write(Event::HoldoutArrived { task, digest }).await?;
     Ok(())
+}
+
+/// The exact length of a task's holdout: a header, then four bytes for each feature and label.
+pub(super) fn holdout_bytes(spec: &TaskSpec) -> u64 {
+    let row = u64::from(spec.data.width).saturating_add(1).saturating_mul(4);
+    u64::from(spec.holdout.rows).saturating_mul(row).saturating_add(HOLDOUT_HEADER_BYTES)
+}
+
+/// The rows by which a round is judged, with their proofs, once they are drawn.
+pub(super) async fn give_shown(
+    State(app): State<App>,
+    At((task, round)): At<(TaskId, Round)>,
+) -> ApiResult<Response> {
+    let digest = app.host().read(move |engine, _| engine.shown(task, round)).await??;
+    send_blob(&app, digest).await
 }
 
 /// A blob that anybody may read.

@@ -105,7 +105,7 @@ async fn check_expiry(app: &App, expires: Tick) -> ApiResult<()> {
     Err(ApiError::new(Code::DeadlinePassed, message))
 }
 
-/// Only whoever has a sufficient stake under the task's arbiter sees its holdout and updates early.
+/// Only whoever has a sufficient stake under the task's arbiter sees its updates early.
 async fn check_pledge(app: &App, task: TaskId, provider: Address) -> ApiResult<()> {
     let smallest = app.host().read(move |engine, _| engine.stake_min(task)).await??;
     let (pledged, stake) = app

@@ -21,6 +21,7 @@ fn play(world: &mut World) {
     for i in 1..=4 {
         world.tell(world.revealed(i)).unwrap();
     }
+    world.disclose();
     world.tell(world.valued()).unwrap();
 }
 
@@ -48,6 +49,7 @@ fn a_cancelled_settlement_drops_the_round_that_runs_and_earlier_ones_are_still_p
             (1..=4).for_each(|i| drop(world.tell(world.revealed(i)).unwrap()));
         }
         if stage > 2 {
+            world.disclose();
             world.tell(world.valued()).unwrap();
             let post = Effect::Post { task, round: Round(3) };
             assert!(world.engine.outstanding().contains(&post));

@@ -8,6 +8,7 @@ mod nobody_blocks_others;
 mod replay_equals_live;
 mod restart_continues;
 mod routes_answer;
+mod rows_judge_one_round;
 mod rules_refuse_by_name;
 mod shop;
 mod support;

@@ -32,7 +32,8 @@ fn chain(folder: &std::path::Path) -> Arc<LocalChain> {
 
 /// One message to the router.
 async fn post(router: &axum::Router, path: &str, body: Vec<u8>) -> (StatusCode, Vec<u8>) {
-    let method = if path.starts_with("blobs") { "PUT" } else { "POST" };
+    let method =
+        if path.starts_with("blobs") || path.ends_with("holdout") { "PUT" } else { "POST" };
     let request = axum::http::Request::builder().method(method).uri(format!("/v1/{path}"));
     let answer =
         router.clone().oneshot(request.body(axum::body::Body::from(body)).unwrap()).await.unwrap();
@@ -86,9 +87,8 @@ async fn play(router: &axum::Router, host: &Host, spec: &TaskSpec) {
         assert!(status.is_success(), "{path}: {}", String::from_utf8_lossy(&answer));
     };
     send("tasks".to_owned(), serde_json::to_vec(spec).unwrap()).await;
-    for bytes in [base_model().to_vec(), holdout()] {
-        send(format!("blobs/{}", blob_digest(&bytes)), bytes).await;
-    }
+    send(format!("blobs/{}", blob_digest(base_model())), base_model().to_vec()).await;
+    send(format!("tasks/{id}/holdout"), holdout()).await;
     for i in 1..=4 {
         let (wallet, node, role) = (Wallet::number(i), node(i), Role::Participant);
         let said = Registration::sign(spec.market, &wallet, &node, role, expires).unwrap();

@@ -5,61 +5,28 @@ use std::time::Duration;
 
 use axum::body::Body;
 use florin_coordinator::engine::{
-    Effect, Event, REGISTRATION_MS_MAX, REGISTRATIONS_MAX, TASKS_MAX, Verdict, Visibility,
+    Effect, Event, REGISTRATION_MS_MAX, REGISTRATIONS_MAX, TASKS_MAX, Verdict,
 };
 use florin_protocol::*;
 
-use crate::rules_refuse_by_name::whole_task;
 use crate::shop::*;
 use crate::support::*;
 
-/// A stranger's cheap task that is judged by `holdout`.
-fn strangers_task(holdout: Digest) -> (TaskId, Event) {
-    let mut spec = TaskSpec { salt: 77, buyer: address(99), ..spec() };
-    spec.base_model = Digest([78; 32]);
-    spec.holdout.digest = holdout;
-    (spec.id(), Event::Published { spec: spec.into(), model_bytes: MODEL_BYTES })
-}
-
 #[test]
-fn nobody_hides_a_model_or_an_update_by_calling_it_a_holdout() {
-    let mut world = whole_task();
-    let past = &world.engine.state().tasks[&world.id].past[0];
-    let known = [
-        ("a base model", world.spec.base_model),
-        ("a round's model", past.report.model),
-        ("an update", past.report.entries[0].update),
-        ("published rows", world.spec.holdout.digest),
-        ("its own base model", Digest([78; 32])),
-    ];
-    for (name, digest) in known {
-        assert_eq!(world.code(strangers_task(digest).1), Code::Conflicting, "{name}");
-    }
-    let mut running = World::valuing(4);
-    let update = running.order().entries[0].update;
-    assert_eq!(running.code(strangers_task(update).1), Code::Conflicting);
-}
-
-#[test]
-fn a_holdout_that_was_never_delivered_hides_nothing_and_is_never_public() {
+fn who_names_anothers_holdout_takes_nothing_from_it_and_gets_nothing_of_it() {
     let mut world = World::valuing(4);
-    // Known to a provider before the report that makes it public.
-    let model = world.result().model;
-    let (task, event) = strangers_task(model);
-    world.tell(event).unwrap();
-    assert_eq!(world.engine.visibility(model), Visibility::NotYet);
-    world.tell(world.valued()).unwrap();
-    assert_eq!(world.engine.visibility(model), Visibility::Public);
-    let secret = Digest([79; 32]);
-    let mut spec = TaskSpec { salt: 80, buyer: address(99), ..spec() };
-    spec.holdout.digest = secret;
-    let ended = spec.id();
-    let event = Event::Published { spec: spec.into(), model_bytes: MODEL_BYTES };
-    world.tell(event).unwrap();
-    for task in [task, ended] {
-        world.tell(Event::CloseRequested { task }).unwrap();
-    }
-    assert_ne!(world.engine.visibility(secret), Visibility::Public);
+    let spec = TaskSpec { salt: 77, buyer: address(99), ..spec() };
+    let theirs = spec.id();
+    world.tell(Event::Published { spec: spec.into(), model_bytes: MODEL_BYTES }).unwrap();
+    let digest = world.spec.base_model;
+    world.tell(Event::BlobArrived { task: theirs, digest }).unwrap();
+    // The rows were delivered for the first task: the second waits for whoever has them.
+    assert_eq!(world.engine.state().tasks[&theirs].phase(), Phase::AwaitingBlobs);
+    let (view, _) = world.engine.view(theirs, world.now).unwrap();
+    assert!(view.holdout_wanted && view.wanted.is_empty());
+    world.tell(Event::CloseRequested { task: theirs }).unwrap();
+    assert_eq!(world.engine.shown(theirs, Round(1)).unwrap_err().code, Code::NotYetPublic);
+    world.engine.shown(world.id, Round(1)).unwrap();
 }
 
 fn asked(world: &World) -> BTreeSet<u8> {
@@ -94,6 +61,7 @@ fn who_does_not_answer_is_asked_again_only_after_enrolling_again_and_a_round_in_
             world.now = world.engine.next_deadline().unwrap();
             world.tell(Event::Tick).unwrap();
         }
+        world.disclose();
         world.tell(world.valued()).unwrap();
         world.tell(Event::SettlementPosted { task: world.id, round }).unwrap();
     };
@@ -131,6 +99,7 @@ fn who_was_not_needed_any_more_did_not_fail() {
     (3..=4).for_each(|i| drop(world.tell(world.enrolment(i)).unwrap()));
     (1..=2).for_each(|i| drop(world.tell(world.committed(i)).unwrap()));
     (1..=2).for_each(|i| drop(world.tell(world.revealed(i)).unwrap()));
+    world.disclose();
     world.tell(world.valued()).unwrap();
     world.tell(Event::SettlementPosted { task: world.id, round: Round(1) }).unwrap();
     assert_eq!(asked(&world), [1, 2, 3, 4].into());
@@ -149,6 +118,7 @@ fn two_providers() -> World {
     world.tell(Event::Registered(registration(OTHER, Role::Provider))).unwrap();
     world.tell(Event::ProviderReady { task, provider: address(PROVIDER) }).unwrap();
     (1..=4).for_each(|i| drop(world.tell(world.revealed(i)).unwrap()));
+    world.disclose();
     for provider in [address(PROVIDER), other] {
         let ready = Event::ProviderReady { task, provider };
         assert_eq!(world.tell(ready.clone()).unwrap().verdict, Verdict::New);
@@ -344,10 +314,10 @@ impl axum::body::HttpBody for Silent {
 async fn await_large_holdout(shop: &Shop) -> (String, u64) {
     let mut second = digits_spec();
     second.salt = 2;
-    second.holdout = Holdout { digest: Digest([3; 32]), rows: 100_000 };
+    second.holdout = Holdout { root: Digest([3; 32]), rows: 100_000, per_round: 100 };
     shop.ledger.open(&second);
     let _: TaskView = shop.post("tasks", &second).await.unwrap();
-    (format!("blobs/{}", second.holdout.digest), 32 + 100_000 * (64 + 1) * 4)
+    (format!("tasks/{}/holdout", second.id()), 32 + 100_000 * (64 + 1) * 4)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -396,7 +366,7 @@ async fn a_silent_body_is_not_waited_for_before_its_length_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let shop = Shop::open(dir.path(), digits_spec());
     let _: TaskView = shop.post("tasks", &shop.spec).await.unwrap();
-    let path = format!("blobs/{}", blob_digest(&holdout()));
+    let path = format!("tasks/{}/holdout", shop.id);
     let length = holdout().len() as u64;
     assert_eq!(length, 32 + 300 * (64 + 1) * 4);
     let longer = shop.code("PUT", &path, Body::new(Silent(length + 1)));
@@ -423,7 +393,8 @@ async fn a_second_provider_is_paid_after_the_firsts_wrong_record() {
         shop.enrol(i).await.unwrap();
     }
     shop.play_round().await;
-    let order: Signed<WorkOrder> = shop.post("work/next", &query(PROVIDER)).await.unwrap();
+    let order: Signed<WorkOrder> =
+        shop.post("work/next?wait_ms=5000", &query(PROVIDER)).await.unwrap();
     let same: Signed<WorkOrder> = shop.post("work/next", &query(OTHER)).await.unwrap();
     assert_eq!(order, same);
     let blobs = shop.host.blobs();
@@ -432,7 +403,8 @@ async fn a_second_provider_is_paid_after_the_firsts_wrong_record() {
     let inputs = florin_work::Inputs {
         spec: &shop.spec,
         base: base_model(),
-        holdout: &holdout(),
+        drawn: &drawn(&shop.spec, &order, &[]),
+        holdout: &blobs.read(order.holdout).unwrap(),
         entries: &order.entries,
         updates: &updates,
     };

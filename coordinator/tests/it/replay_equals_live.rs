@@ -19,6 +19,7 @@ enum Step {
     Refused(u8),
     Provider,
     Record(bool),
+    Disclosed,
     Valued,
     Failed,
     Posted,
@@ -41,6 +42,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => who.prop_map(Step::Refused),
         1 => Just(Step::Provider),
         2 => any::<bool>().prop_map(Step::Record),
+        4 => Just(Step::Disclosed),
         4 => Just(Step::Valued),
         1 => Just(Step::Failed),
         5 => Just(Step::Posted),
@@ -84,9 +86,13 @@ impl World {
                 let agrees = self.engine.held_result(record.body.order).map(|_| right);
                 Event::WorkRecorded { record, agrees }
             }),
+            Step::Disclosed => running.then(|| {
+                let round = self.offer().scope.round;
+                Event::Disclosed { task, round, shown: Digest([200 + round.0 as u8; 32]) }
+            }),
             Step::Valued => valuing.then(|| self.valued()),
             Step::Failed => {
-                valuing.then(|| Event::ValuationFailed { task, round: self.offer().scope.round })
+                running.then(|| Event::ValuationFailed { task, round: self.offer().scope.round })
             }
             Step::Posted => unsettled.map(|round| Event::SettlementPosted { task, round }),
             Step::Final => unsettled.map(|round| Event::SettlementFinal { task, round }),
@@ -102,6 +108,7 @@ impl World {
         let state = &self.engine.state().tasks[&self.id];
         let mut paid = Amount::ZERO;
         let mut previous = Digest(self.id.0);
+        let mut exposed = Vec::new();
         for (past, round) in state.past.iter().zip(1..) {
             let report = &past.report;
             assert_eq!((report.scope.round, report.previous), (Round(round), previous));
@@ -113,9 +120,19 @@ impl World {
             assert!(settled || report.data_total == paid);
             let asked = report.entries.len() + report.missing.len();
             assert_eq!(asked, past.offer.cohort.len());
+            let judged = report.entries.len() >= 2;
+            assert_eq!(report.holdout.rows.len(), if judged { 10 } else { 0 });
+            assert!(report.holdout.rows.iter().all(|row| !exposed.contains(row)), "{exposed:?}");
+            exposed.extend(&report.holdout.rows);
             (paid, previous) = (report.data_total, past.digest);
         }
         assert!(state.past.len() <= 3);
+        if let Some(running) = state.running() {
+            let open = matches!(state.phase(), Phase::Committing | Phase::Revealing);
+            assert_eq!(running.drawn.len(), if open { 0 } else { 10 });
+            assert!(running.drawn.iter().all(|row| !exposed.contains(row)), "{exposed:?}");
+            assert!(!open || running.order.is_none());
+        }
         let early = state.running().is_some_and(|r| r.updates.len() > r.commits.len());
         assert!(!early);
     }

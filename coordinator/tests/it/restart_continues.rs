@@ -25,6 +25,7 @@ impl Valuer for FromOrder {
     fn carry_out(
         &mut self,
         order: &WorkOrder,
+        _: &[u32],
         _: &TaskSpec,
         _: &Blobs,
     ) -> Result<Outcome, ValuerError> {
@@ -74,6 +75,7 @@ fn parts(ledger: &Arc<FakeLedger>, faults: u32) -> Parts {
 
 pub(crate) fn start(folder: &Path, ledger: &Arc<FakeLedger>, faults: u32) -> Coordinator {
     let folder = Folder::take(folder).unwrap();
+    folder.blobs().put(&all_rows().0).unwrap();
     let (host, running) = Host::start(folder, parts(ledger, faults)).unwrap();
     Coordinator { host, running, id: spec().id() }
 }
@@ -120,9 +122,9 @@ impl Coordinator {
                 events.push(Event::Published { spec, model_bytes: MODEL_BYTES });
             }
             Some(Phase::AwaitingBlobs) => {
-                for digest in [spec().base_model, spec().holdout.digest] {
-                    events.push(Event::BlobArrived { task: id, digest });
-                }
+                events.push(Event::BlobArrived { task: id, digest: spec().base_model });
+                let digest = blob_digest(&all_rows().0);
+                events.push(Event::HoldoutArrived { task: id, digest });
             }
             Some(Phase::Enrolling) => events.extend((1..=4).map(|i| world.enrolment(i))),
             Some(Phase::Committing) => events.extend((1..=4).map(|i| world.committed(i))),
@@ -275,6 +277,7 @@ async fn a_full_disk_refuses_writes_answers_reads_and_ends_when_there_is_room() 
     let (ledger, room) = (new_ledger(), Arc::new(Mutex::new(4_000)));
     let folder = Folder::take(dir.path()).unwrap();
     let under = room.clone();
+    folder.blobs().put(&all_rows().0).unwrap();
     let (host, running) =
         Host::start_on(folder, parts(&ledger, 0), |file| Box::new(Small { file, room: under }))
             .unwrap();

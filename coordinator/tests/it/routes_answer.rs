@@ -26,7 +26,7 @@ async fn a_whole_task_is_run_settled_proved_and_audited() {
         }
     }
     let view = shop.until(Phase::Done).await;
-    assert_eq!((view.reported, view.finalised, view.holdout_public), (2, 2, true));
+    assert_eq!((view.reported, view.finalised, view.holdout_wanted), (2, 2, false));
     check_reports(&shop, info.node_key).await;
     let proof: ClaimProof =
         shop.get(&format!("tasks/{}/proof/{}", shop.id, address(1))).await.unwrap();
@@ -40,6 +40,7 @@ async fn a_whole_task_is_run_settled_proved_and_audited() {
 /// Every report is signed, chained, and what an auditor recomputes from public bytes.
 async fn check_reports(shop: &Shop, key: NodeKey) {
     let mut before: Option<Report> = None;
+    let mut exposed = Vec::new();
     for round in 1..=2 {
         let path = |what: &str| format!("tasks/{}/rounds/{round}/{what}", shop.id);
         let report: Signed<Report> = shop.get(&path("report")).await.unwrap();
@@ -51,13 +52,16 @@ async fn check_reports(shop: &Shop, key: NodeKey) {
         for entry in &report.entries {
             updates.push(blob(shop, entry.update).await);
         }
-        let (base, rows) = (blob(shop, report.base_model).await, blob(shop, report.holdout).await);
+        let base = blob(shop, report.base_model).await;
+        let (status, rows) = shop.send("GET", &path("holdout"), Body::empty()).await;
+        assert_eq!(status, StatusCode::OK);
         assert_eq!(blob_digest(&blob(shop, report.model).await), report.model);
         let headers: Vec<UpdateHeader> = headers.into_iter().map(|header| header.body).collect();
         let inputs = AuditInputs {
             round: Inputs {
                 spec: &shop.spec,
                 base: &base,
+                drawn: &report.holdout.rows,
                 holdout: &rows,
                 entries: &report.entries,
                 updates: &updates,
@@ -65,12 +69,14 @@ async fn check_reports(shop: &Shop, key: NodeKey) {
             offer: &offer.body,
             report: &report,
             before: before.as_ref(),
+            exposed: &exposed,
             headers: &headers,
         };
         let mut engine = florin_learning::engine(EngineKind::Reference, 1).unwrap();
         let differences = audit_round(&inputs, engine.as_mut()).unwrap();
         assert!(differences.is_empty(), "{differences:?}");
         assert!(!report.data_total.is_zero());
+        exposed.extend(&report.holdout.rows);
         before = Some(report);
     }
 }
@@ -226,12 +232,11 @@ async fn a_provider_is_paid_for_work_that_the_coordinator_recomputes() {
         let ask = BlobRequest { market: market(), task, digest, sender, expires };
         serde_json::to_vec(&node(PROVIDER).sign(ask)).unwrap()
     };
-    // Not public, but named by the order.
-    assert_eq!(
-        shop.code("GET", &format!("blobs/{}", order.holdout), Body::empty()).await,
-        Code::NotYetPublic
-    );
-    let (status, rows) = shop.send("POST", "work/blob", fetch(order.holdout)).await;
+    // The updates are not public, but named by the order; the rows are everybody's from now on.
+    let update = format!("blobs/{}", order.entries[0].update);
+    assert_eq!(shop.code("GET", &update, Body::empty()).await, Code::NotYetPublic);
+    let rows = format!("tasks/{task}/rounds/1/holdout");
+    let (status, rows) = shop.send("GET", &rows, Body::empty()).await;
     assert_eq!((status, blob_digest(&rows)), (StatusCode::OK, order.holdout));
     let mut updates = Vec::new();
     for entry in &order.entries {
@@ -240,6 +245,7 @@ async fn a_provider_is_paid_for_work_that_the_coordinator_recomputes() {
     let inputs = Inputs {
         spec: &shop.spec,
         base: base_model(),
+        drawn: &drawn(&shop.spec, &order, &[]),
         holdout: &rows,
         entries: &order.entries,
         updates: &updates,
@@ -258,6 +264,57 @@ async fn a_provider_is_paid_for_work_that_the_coordinator_recomputes() {
     let records: Vec<Signed<WorkRecord>> =
         shop.get(&format!("tasks/{task}/rounds/1/records")).await.unwrap();
     assert_eq!(records, [signed]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_rows_that_judge_a_round_are_shown_to_everybody_and_not_before_they_are_drawn() {
+    let dir = tempfile::tempdir().unwrap();
+    let (shop, updates) = revealing_shop(dir.path()).await;
+    let path = |round: u32| format!("tasks/{}/rounds/{round}/holdout", shop.id);
+    for round in [1, 2] {
+        let code = shop.code("GET", &path(round), Body::empty()).await;
+        assert_eq!(code, Code::NotYetPublic, "round {round} while updates come in");
+    }
+    let whole = format!("blobs/{}", blob_digest(&holdout()));
+    assert_eq!(shop.code("GET", &whole, Body::empty()).await, Code::NotFound);
+    for (i, (header, bytes)) in (1..).zip(&updates) {
+        shop.upload(header, bytes, i).await.unwrap();
+    }
+    shop.until(Phase::Committing).await;
+    let (status, first) = shop.send("GET", &path(1), Body::empty()).await;
+    assert_eq!(status, StatusCode::OK);
+    let first = ShownRows::from_bytes(&first).unwrap().rows;
+    let Holdout { root, rows, per_round } = shop.spec.holdout;
+    assert_eq!(first.len(), per_round as usize);
+    assert!(first.iter().all(|row| row.belongs(root, rows)));
+    assert_eq!(shop.code("GET", &path(2), Body::empty()).await, Code::NotYetPublic);
+    assert_eq!(shop.code("GET", &whole, Body::empty()).await, Code::NotFound);
+    shop.play_round().await;
+    shop.until(Phase::Done).await;
+    let (_, second) = shop.send("GET", &path(2), Body::empty()).await;
+    let second = ShownRows::from_bytes(&second).unwrap().rows;
+    assert!(second.iter().all(|row| first.iter().all(|before| before.index != row.index)));
+    shop.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holdout_is_taken_once_and_only_the_one_that_was_committed_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let shop = Shop::open(dir.path(), digits_spec());
+    let _: TaskView = shop.post("tasks", &shop.spec).await.unwrap();
+    let path = format!("tasks/{}/holdout", shop.id);
+    let mut forged = holdout();
+    let last = forged.len() - 4;
+    forged[last] ^= 1;
+    assert_eq!(shop.code("PUT", &path, forged.clone()).await, Code::BadTask);
+    assert!(shop.view().await.holdout_wanted);
+    let nowhere = format!("tasks/{}/holdout", TaskId([9; 32]));
+    assert_eq!(shop.code("PUT", &nowhere, holdout()).await, Code::UnknownTask);
+    assert_eq!(shop.send("PUT", &path, holdout()).await.0, StatusCode::NO_CONTENT);
+    assert!(!shop.view().await.holdout_wanted);
+    // It is there: what comes again is not even looked at.
+    assert_eq!(shop.send("PUT", &path, forged).await.0, StatusCode::NO_CONTENT);
+    shop.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -346,7 +403,7 @@ async fn only_blobs_that_a_task_waits_for_are_taken_and_only_if_they_fit() {
     assert!(hostile.contains(&shop.code("PUT", &path(&junk), junk.clone()).await));
     let big = vec![0u8; 100_000];
     assert_eq!(shop.code("PUT", &path(&junk), big).await, Code::TooLarge);
-    assert_eq!(shop.view().await.wanted.len(), 2);
+    assert_eq!(shop.view().await.wanted.len(), 1);
     assert_eq!(shop.code("GET", &path(&junk), Body::empty()).await, Code::NotYetPublic);
     assert_eq!(shop.code("GET", &path(b"else"), Body::empty()).await, Code::NotFound);
 }

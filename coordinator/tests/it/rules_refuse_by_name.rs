@@ -147,6 +147,7 @@ fn saying_the_same_again_changes_nothing_and_something_else_is_a_conflict() {
     for i in 2..=4 {
         world.tell(world.revealed(i)).unwrap();
     }
+    world.disclose();
     world.tell(world.valued()).unwrap();
     world.now = Tick(500_000);
     let again = Event::Revealed(node(1).sign(header.clone()));
@@ -161,6 +162,7 @@ fn a_message_of_one_round_is_not_heard_in_the_next() {
     for i in 1..=4 {
         world.tell(world.revealed(i)).unwrap();
     }
+    world.disclose();
     world.tell(world.valued()).unwrap();
     world.tell(Event::SettlementPosted { task: world.id, round: Round(1) }).unwrap();
     assert_eq!(world.offer().scope.round, Round(2));
@@ -200,7 +202,6 @@ fn a_task_is_refused_by_name() {
         ("no rounds", Code::BadTask, |s| s.rounds.count = 0),
         ("another coordinator", Code::BadTask, |s| s.coordinator = address(99)),
         ("over before it begins", Code::BadTask, |s| s.expires = Tick(2_000)),
-        ("another's holdout", Code::Conflicting, |s| s.buyer = address(99)),
     ];
     for (name, code, change) in table {
         let mut world = World::published(0);
@@ -293,7 +294,8 @@ fn who_does_not_upload_is_named_with_the_reason_and_the_others_go_on() {
     assert_eq!(world.tell(refused(Code::Truncated)).unwrap().verdict, Verdict::Repeat);
     world.now = world.offer().reveal_by.after_ms(1);
     let applied = world.tell(Event::Tick).unwrap();
-    assert_eq!(applied.effects, [Effect::Value { task: world.id, round: Round(1) }]);
+    assert_eq!(applied.effects, [Effect::Disclose { task: world.id, round: Round(1) }]);
+    assert_eq!(world.disclose(), [Effect::Value { task: world.id, round: Round(1) }]);
     world.tell(world.valued()).unwrap();
     let report = world.engine.report(world.id, Round(1)).unwrap();
     let missing: std::collections::BTreeMap<_, _> = report.missing.iter().copied().collect();
@@ -310,6 +312,7 @@ fn rows_count_only_as_far_as_the_bond_covers_them() {
         header.rows = if i == 1 { 1_000_000 } else { 100 };
         world.tell(Event::Revealed(node(i).sign(header))).unwrap();
     }
+    world.disclose();
     let entry = world.order().entries.iter().find(|e| e.sender == address(1)).unwrap().clone();
     assert_eq!((entry.rows_declared, entry.rows_counted), (1_000_000, 500));
 }
@@ -322,6 +325,8 @@ fn a_providers_record_is_awaited_verified_and_paid_once() {
     for i in 1..=4 {
         effects = world.tell(world.revealed(i)).unwrap().effects;
     }
+    assert_eq!(effects, [Effect::Disclose { task: world.id, round: Round(1) }]);
+    effects = world.disclose();
     assert!(effects.is_empty(), "the provider has its time first: {effects:?}");
     let order = world.order().digest();
     let open =
@@ -371,6 +376,7 @@ fn after_its_time_the_coordinator_does_the_work_itself() {
     for i in 1..=4 {
         world.tell(world.revealed(i)).unwrap();
     }
+    world.disclose();
     world.now = world.order().due;
     assert_eq!(world.tell(Event::Tick).unwrap().verdict, Verdict::Repeat);
     world.now = world.now.after_ms(1);
@@ -417,6 +423,7 @@ pub(crate) fn whole_task() -> World {
         (1..=4).for_each(|i| {
             world.tell(world.revealed(i)).unwrap();
         });
+        world.disclose();
         let applied = world.tell(world.valued()).unwrap();
         let round = Round(round);
         assert_eq!(applied.effects, [Effect::Post { task, round }]);
@@ -468,6 +475,7 @@ fn a_buyer_ends_its_task_after_the_running_round() {
     for i in 1..=4 {
         world.tell(world.revealed(i)).unwrap();
     }
+    world.disclose();
     world.tell(world.valued()).unwrap();
     world.tell(Event::SettlementPosted { task, round: Round(1) }).unwrap();
     assert_eq!(world.engine.state().tasks[&task].phase(), Phase::Closing);
@@ -510,32 +518,21 @@ fn a_debited_bond_counts_less_until_the_ledger_has_taken_it() {
 }
 
 #[test]
-fn blobs_become_public_with_the_report_and_the_holdout_with_the_end() {
+fn updates_become_public_with_the_report_and_the_whole_holdout_never() {
     let mut world = World::valuing(4);
     let see = |world: &World, digest| world.engine.visibility(digest);
-    let (update, holdout) = (Digest([101; 32]), world.spec.holdout.digest);
+    let (update, whole) = (Digest([101; 32]), blob_digest(&all_rows().0));
     assert_eq!(see(&world, world.spec.base_model), Visibility::Public);
     assert_eq!(see(&world, update), Visibility::NotYet);
-    assert_eq!(see(&world, holdout), Visibility::NotYet);
     assert_eq!(see(&world, Digest([77; 32])), Visibility::Unknown);
     world.engine.check_order_names(world.id, update).unwrap();
-    world.engine.check_order_names(world.id, holdout).unwrap();
     let other = world.engine.check_order_names(world.id, Digest([77; 32])).unwrap_err();
     assert_eq!(other.code, Code::NotYetPublic);
     world.tell(world.valued()).unwrap();
     assert_eq!(see(&world, update), Visibility::Public);
     assert_eq!(see(&world, Digest([51; 32])), Visibility::Public);
-    assert_eq!(see(&world, holdout), Visibility::NotYet);
-    assert_eq!(
-        world.engine.check_order_names(world.id, holdout).unwrap_err().code,
-        Code::NotYetPublic
-    );
-    // The same buyer's second task is judged by the same rows: the first one's end does not show them.
-    let second = TaskSpec { salt: 5, ..world.spec.clone() };
-    let event = Event::Published { spec: second.into(), model_bytes: MODEL_BYTES };
-    world.tell(event).unwrap();
-    world.tell(Event::Closed { task: world.id, refund: Amount::ZERO }).unwrap();
-    assert_eq!(see(&world, holdout), Visibility::NotYet);
-    let ended = whole_task();
-    assert_eq!(see(&ended, holdout), Visibility::Public);
+    for world in [world, whole_task()] {
+        assert_eq!(see(&world, whole), Visibility::Unknown);
+        assert!(world.engine.check_order_names(world.id, whole).is_err());
+    }
 }

@@ -14,7 +14,9 @@ use florin_learning::data::{DataSource, canonical_bytes, load};
 use florin_learning::{Dataset, EngineKind, Reference, Trainer};
 use florin_ledger::{BondState, StakeState};
 use florin_protocol::*;
-use florin_work::{check_model, clip_update, encode, initial_model, model_spec, training};
+use florin_work::{
+    Committed, check_model, clip_update, encode, initial_model, model_spec, training,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tower::ServiceExt;
@@ -49,9 +51,16 @@ pub(crate) fn holdout() -> Vec<u8> {
 pub(crate) fn digits_spec() -> TaskSpec {
     let mut spec = spec();
     spec.base_model = blob_digest(base_model());
-    spec.holdout = Holdout { digest: blob_digest(&holdout()), rows: 300 };
+    let root = Committed::new(digits().slice(0..300).unwrap()).root();
+    spec.holdout = Holdout { root, rows: 300, per_round: 150 };
     spec.rounds.count = 2;
     spec
+}
+
+/// The rows that an order's seed draws, after these were shown.
+pub(crate) fn drawn(spec: &TaskSpec, order: &WorkOrder, exposed: &[u32]) -> Vec<u32> {
+    let seed = round_seed(order.offer, &order.commits, &order.entries);
+    draw_rows(&spec.holdout, exposed, seed).unwrap()
 }
 
 /// What participant `i` would upload from a model.
@@ -174,8 +183,9 @@ impl Shop {
         }
         let () = self.post("registrations", &registration(PROVIDER, Role::Provider)).await.unwrap();
         let _: TaskView = self.post("tasks", &self.spec).await.unwrap();
-        for bytes in [base_model().to_vec(), holdout()] {
-            let path = format!("blobs/{}", blob_digest(&bytes));
+        let model = format!("blobs/{}", blob_digest(base_model()));
+        let rows = format!("tasks/{}/holdout", self.id);
+        for (path, bytes) in [(model, base_model().to_vec()), (rows, holdout())] {
             let (status, answer) = self.send("PUT", &path, bytes).await;
             assert_eq!(status, StatusCode::NO_CONTENT, "{}", String::from_utf8_lossy(&answer));
         }

@@ -1,16 +1,19 @@
 //! A small market: an engine with participants, a ledger in memory, keys, messages.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
 use alloy_signer::SignerSync;
 use alloy_signer_local::PrivateKeySigner;
-use florin_coordinator::engine::{Applied, Engine, Event};
+use florin_coordinator::engine::{Applied, Effect, Engine, Event};
+use florin_learning::Dataset;
+use florin_learning::data::canonical_bytes;
 use florin_ledger::{
     BondState, Claim, Ledger, LedgerError, PendingSettlement, Posted, Refusal, Settlement,
     SettlementStatus, Slash, StakeState, TaskState, Terms, TxId,
 };
 use florin_protocol::*;
+use florin_work::Committed;
 
 pub(crate) fn fln(text: &str) -> Amount {
     text.parse().unwrap()
@@ -70,7 +73,7 @@ pub(crate) fn spec() -> TaskSpec {
         model: Model::Softmax { inputs: 64, classes: 10 },
         base_model: Digest([1; 32]),
         data: DataSchema { width: 64, classes: 10 },
-        holdout: Holdout { digest: Digest([2; 32]), rows: 100 },
+        holdout: Holdout { root: all_rows().1, rows: 100, per_round: 10 },
         training: Training {
             epochs: 1,
             batch: 16,
@@ -108,6 +111,16 @@ pub(crate) fn spec() -> TaskSpec {
         },
         expires: Tick(900_000),
     }
+}
+
+/// The bytes of a hundred rows without much in them, and the root over them.
+pub(crate) fn all_rows() -> &'static (Vec<u8>, Digest) {
+    static ROWS: OnceLock<(Vec<u8>, Digest)> = OnceLock::new();
+    ROWS.get_or_init(|| {
+        let features = (0..6_400).map(|i| i as f32 / 6_400.0).collect();
+        let rows = Dataset::new(features, (0..100).map(|i| i % 10).collect(), 64, 10).unwrap();
+        (canonical_bytes(&rows), Committed::new(rows).root())
+    })
 }
 
 pub(crate) const MODEL_BYTES: u64 = 2_800;
@@ -159,9 +172,10 @@ impl World {
         world.tell(Event::Registered(registration(PROVIDER, Role::Provider))).unwrap();
         let event = Event::Published { spec: world.spec.clone().into(), model_bytes: MODEL_BYTES };
         world.tell(event).unwrap();
-        for digest in [world.spec.base_model, world.spec.holdout.digest] {
-            world.tell(Event::BlobArrived { task: world.id, digest }).unwrap();
-        }
+        let (task, digest) = (world.id, world.spec.base_model);
+        world.tell(Event::BlobArrived { task, digest }).unwrap();
+        let digest = blob_digest(&all_rows().0);
+        world.tell(Event::HoldoutArrived { task, digest }).unwrap();
         world
     }
 
@@ -232,7 +246,15 @@ impl World {
         (1..=n).for_each(|i| {
             world.tell(world.revealed(i)).unwrap();
         });
+        world.disclose();
         world
+    }
+
+    /// The rows that judge the round are shown, if they are not yet.
+    pub(crate) fn disclose(&mut self) -> Vec<Effect> {
+        let (task, scope) = (self.id, self.offer().scope);
+        let shown = Digest([200 + scope.round.0 as u8; 32]);
+        self.tell(Event::Disclosed { task, round: scope.round, shown }).unwrap().effects
     }
 
     pub(crate) fn order(&self) -> &WorkOrder {
@@ -262,7 +284,7 @@ impl World {
                 units: 5,
                 evidence: Evidence::default(),
             },
-            metrics: Metrics { rows: 100, ..Metrics::default() },
+            metrics: Metrics { rows: 10, ..Metrics::default() },
             model: Digest([50 + self.order().scope.round.0 as u8; 32]),
         }
     }

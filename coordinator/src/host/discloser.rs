@@ -1,0 +1,57 @@
+//! The disclosure thread: shows a round's rows, with the proofs that they are those the task committed to.
+
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+
+use florin_protocol::{Digest, Round, TaskId, TaskSpec};
+use florin_work::Committed;
+
+use super::Mailbox;
+use super::delayed::Delayed;
+use super::valuer::{TRIES_MAX, told};
+use crate::engine::Event;
+use crate::store::Blobs;
+
+/// One round's rows to be shown.
+#[derive(Debug)]
+pub(super) struct ShowJob {
+    pub(super) task: TaskId,
+    pub(super) round: Round,
+    pub(super) spec: TaskSpec,
+    /// Where all the rows are.
+    pub(super) holdout: Digest,
+    /// Which of them were drawn.
+    pub(super) drawn: Vec<u32>,
+}
+
+/// The disclosure thread.
+pub(super) fn work(jobs: Receiver<ShowJob>, blobs: &Arc<Blobs>, mailbox: &Mailbox) {
+    let mut jobs = Delayed::new(jobs);
+    while let Some(job) = jobs.next() {
+        let (task, round) = (job.what.task, job.what.round);
+        let event = match show(&job.what, blobs) {
+            Ok(shown) => Event::Disclosed { task, round, shown },
+            Err(why) if job.failures + 1 >= TRIES_MAX => {
+                tracing::error!(%task, %round, %why, "no rows can be shown: the round is abandoned");
+                Event::ValuationFailed { task, round }
+            }
+            Err(why) => {
+                tracing::error!(%task, %round, %why, "the round's rows cannot be shown yet");
+                jobs.again(job);
+                continue;
+            }
+        };
+        if let Err(why) = told(mailbox.write(event).map(|_| ())) {
+            tracing::error!(%task, %round, %why, "disclosure");
+            jobs.again(job);
+        }
+    }
+}
+
+/// Makes the bytes and keeps them: durable before anybody is told of them.
+fn show(job: &ShowJob, blobs: &Blobs) -> Result<Digest, String> {
+    let all = blobs.read(job.holdout).map_err(|error| error.to_string())?;
+    let all = Committed::read(&job.spec, &all).map_err(|error| error.to_string())?;
+    let shown = all.show(&job.drawn).ok_or("a row was drawn that is not there")?;
+    blobs.put(&shown.to_bytes()).map_err(|error| error.to_string())
+}

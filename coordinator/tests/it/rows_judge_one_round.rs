@@ -1,0 +1,149 @@
+//! The rows that judge a round: drawn when its reveals are closed, shown before anybody works, never used again.
+
+use std::collections::BTreeSet;
+
+use florin_coordinator::engine::{Effect, Engine, Event, Verdict};
+use florin_protocol::*;
+
+use crate::support::*;
+
+fn rows_of(world: &World) -> Vec<u32> {
+    world.engine.state().tasks[&world.id].running().unwrap().drawn.clone()
+}
+
+fn shown(world: &World, round: u32) -> Result<Digest, Code> {
+    world.engine.shown(world.id, Round(round)).map_err(|rejection| rejection.code)
+}
+
+/// Everybody commits and uploads; the rows are drawn.
+fn play_to_the_draw(world: &mut World) {
+    (1..=4).for_each(|i| drop(world.tell(world.committed(i)).unwrap()));
+    (1..=4).for_each(|i| drop(world.tell(world.revealed(i)).unwrap()));
+}
+
+/// A task of so many rounds, in its first.
+fn opened(rounds: u32) -> World {
+    let mut spec = spec();
+    spec.rounds.count = rounds;
+    let mut world = World::published_with(spec, 4);
+    (1..=4).for_each(|i| drop(world.tell(world.enrolment(i)).unwrap()));
+    world
+}
+
+#[test]
+fn nothing_is_drawn_or_shown_while_updates_may_still_come() {
+    let mut world = World::opened(4);
+    let (task, round) = (world.id, Round(1));
+    let early = Event::Disclosed { task, round, shown: Digest([1; 32]) };
+    for i in 1..=4 {
+        assert_eq!((rows_of(&world), shown(&world, 1)), (vec![], Err(Code::NotYetPublic)));
+        assert_eq!(world.code(early.clone()), Code::WorkGone);
+        world.tell(world.committed(i)).unwrap();
+    }
+    for i in 1..=3 {
+        world.tell(world.revealed(i)).unwrap();
+        assert_eq!((rows_of(&world), shown(&world, 1)), (vec![], Err(Code::NotYetPublic)));
+        assert_eq!(world.code(early.clone()), Code::WorkGone);
+    }
+    let applied = world.tell(world.revealed(4)).unwrap();
+    assert_eq!(applied.effects, [Effect::Disclose { task, round }]);
+    assert_eq!(rows_of(&world).len(), 10);
+    // Drawn, but not there yet: there is nothing to read and nothing to do.
+    assert_eq!(shown(&world, 1), Err(Code::NotYetPublic));
+    let unasked = Event::ProviderReady { task, provider: address(PROVIDER) };
+    assert_eq!(world.tell(unasked.clone()).unwrap().verdict, Verdict::New);
+    assert!(world.engine.open_order(task, address(PROVIDER), world.now).is_none());
+    assert_eq!(world.disclose(), []);
+    assert_eq!(shown(&world, 1), Ok(Digest([201; 32])));
+    assert_eq!(world.tell(early).unwrap().verdict, Verdict::Repeat);
+    assert_eq!(world.order().holdout, Digest([201; 32]));
+    // The provider that had asked before gets the order and is waited for.
+    assert!(world.engine.open_order(task, address(PROVIDER), world.now).is_some());
+    assert_eq!(world.tell(unasked).unwrap().verdict, Verdict::New);
+    world.tell(world.valued()).unwrap();
+}
+
+#[test]
+fn whoever_has_the_order_can_draw_the_same_rows() {
+    let mut world = World::valuing(4);
+    let order = world.order().clone();
+    let seed = round_seed(order.offer, &order.commits, &order.entries);
+    assert_eq!(draw_rows(&world.spec.holdout, &[], seed).unwrap(), rows_of(&world));
+    let drawn = rows_of(&world);
+    world.tell(world.valued()).unwrap();
+    let report = world.engine.report(world.id, Round(1)).unwrap();
+    assert_eq!(report.holdout, HoldoutRound { seed, rows: drawn });
+}
+
+#[test]
+fn another_salt_draws_other_rows() {
+    let draw = |salt: u8| {
+        let mut world = World::opened(4);
+        let header = UpdateHeader { salt: Digest([salt; 32]), ..world.header(4) };
+        let commitment = header.commitment();
+        let commit = Commit { commitment, ..world.commit(4) };
+        (1..=3).for_each(|i| drop(world.tell(world.committed(i)).unwrap()));
+        let commit = Event::Committed { commit: node(4).sign(commit), bond: fln("5") };
+        world.tell(commit).unwrap();
+        (1..=3).for_each(|i| drop(world.tell(world.revealed(i)).unwrap()));
+        world.tell(Event::Revealed(node(4).sign(header))).unwrap();
+        rows_of(&world)
+    };
+    assert_eq!(draw(4), draw(4));
+    assert_ne!(draw(4), draw(5));
+}
+
+#[test]
+fn ten_rounds_use_up_a_hundred_rows_and_none_twice_also_after_a_restart() {
+    let mut world = opened(10);
+    let mut used = BTreeSet::new();
+    for round in 1..=10 {
+        play_to_the_draw(&mut world);
+        let drawn = rows_of(&world);
+        assert!(drawn.iter().all(|row| used.insert(*row)), "round {round}: {drawn:?}");
+        // The coordinator dies here: what it reads in its journal is what it had drawn.
+        let mut again = Engine::new(market(), address(COORDINATOR));
+        for (now, event) in &world.journal {
+            again.apply(event, *now).unwrap();
+        }
+        world.engine = again;
+        assert_eq!(rows_of(&world), drawn);
+        let task = world.id;
+        assert_eq!(
+            world.engine.outstanding().first(),
+            Some(&Effect::Disclose { task, round: Round(round) })
+        );
+        world.disclose();
+        world.tell(world.valued()).unwrap();
+        world.tell(Event::SettlementPosted { task, round: Round(round) }).unwrap();
+    }
+    assert_eq!(used.len(), 100);
+}
+
+#[test]
+fn a_round_that_is_given_up_after_its_draw_has_used_its_rows_and_one_before_it_none() {
+    let mut world = opened(10);
+    let task = world.id;
+    play_to_the_draw(&mut world);
+    let used = rows_of(&world);
+    world.tell(Event::ValuationFailed { task, round: Round(1) }).unwrap();
+    let report = world.engine.report(task, Round(1)).unwrap();
+    assert_eq!(report.outcome, RoundOutcome::Abandoned(AbandonReason::ValuationFailed));
+    assert_eq!(report.holdout.rows, used);
+    // It was never shown, but everybody who saw the reveals could know it.
+    assert_eq!(shown(&world, 1), Err(Code::NotFound));
+    play_to_the_draw(&mut world);
+    assert!(rows_of(&world).iter().all(|row| !used.contains(row)));
+    world.disclose();
+    world.tell(world.valued()).unwrap();
+    world.tell(Event::SettlementPosted { task, round: Round(2) }).unwrap();
+    // Nobody commits in round 3.
+    world.now = world.offer().commit_by.after_ms(1);
+    world.tell(Event::Tick).unwrap();
+    let report = world.engine.report(task, Round(3)).unwrap();
+    assert!(matches!(
+        report.outcome,
+        RoundOutcome::Abandoned(AbandonReason::TooFewUpdates { got: 0, .. })
+    ));
+    assert_eq!((report.holdout.rows.len(), shown(&world, 3)), (0, Err(Code::NotFound)));
+}
