@@ -5,14 +5,28 @@ use std::process::{Command, ExitCode};
 use crate::failure::Failure;
 use crate::{market, process, setup, tools, torch};
 
-/// Benchmarks, and whether PyTorch or NumPy run beside them.
-const BENCHMARKS: [(&str, bool); 3] = [("aggregate", true), ("train", true), ("ledger", false)];
+/// The packages that a benchmark's neighbours need.
+#[derive(Clone, Copy)]
+enum Neighbours {
+    Nobody,
+    /// PyTorch and NumPy.
+    Learning,
+    /// shapiq and pyDVL, with a NumPy of their own.
+    Contribution,
+}
 
-/// Runs one benchmark; `arguments` are its name and `--json FILE`, which go to the program as they
-/// are.
+const BENCHMARKS: [(&str, Neighbours); 4] = [
+    ("aggregate", Neighbours::Learning),
+    ("train", Neighbours::Learning),
+    ("ledger", Neighbours::Nobody),
+    ("contribution", Neighbours::Contribution),
+];
+
+/// Runs one benchmark; `arguments` are its name, `--json FILE` and its own flags, which go to the
+/// program as they are.
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode, Failure> {
     let name = arguments.first().map_or("", String::as_str);
-    let Some((_, has_peers)) = BENCHMARKS.iter().find(|(known, _)| *known == name) else {
+    let Some((_, neighbours)) = BENCHMARKS.iter().find(|(known, _)| *known == name) else {
         let names = BENCHMARKS.map(|(known, _)| known).join(", ");
         return Err(Failure::new(
             "BENCHMARK_UNKNOWN",
@@ -25,8 +39,13 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode, Failure> {
     market::build(&["build", "--release", "--package", "florin", "--bin", "florin"])?;
     let mut florin = Command::new(process::root().join("target/release/florin"));
     florin.arg("bench").args(arguments);
-    if *has_peers {
-        florin.arg("--python").arg(tools::bench_if_missing()?);
+    let packages = match neighbours {
+        Neighbours::Nobody => None,
+        Neighbours::Learning => Some(tools::bench_if_missing()?),
+        Neighbours::Contribution => Some(tools::contribution_bench_if_missing()?),
+    };
+    if let Some(packages) = packages {
+        florin.arg("--python").arg(packages);
     }
     torch::point_to(&mut florin);
     Err(process::become_program(&mut florin))

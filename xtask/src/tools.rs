@@ -11,6 +11,7 @@ use crate::{process, setup};
 const PYTHON_PINS: &str = "protocol/vectors/requirements.txt";
 const NODE_FOLDER: &str = "protocol/vectors";
 const BENCH_PINS: &str = "xtask/peers/requirements.txt";
+const CONTRIBUTION_PINS: &str = "xtask/peers/contribution-requirements.txt";
 
 /// Where the vector tests' Python packages lie; a Python finds them through PYTHONPATH.
 pub(crate) fn python_folder() -> PathBuf {
@@ -32,6 +33,20 @@ pub(crate) fn bench_if_missing() -> Result<PathBuf, Failure> {
         BENCH_PINS,
         &folder,
         "PyTorch and NumPy to compare with (5 GB on disk)",
+    )?;
+    Ok(folder)
+}
+
+/// Fetches the neighbours of `cargo xtask bench contribution`, and says where they lie: a folder of
+/// their own, since they and PyTorch want different NumPys.
+pub(crate) fn contribution_bench_if_missing() -> Result<PathBuf, Failure> {
+    let folder = process::tools_folder().join("contribution");
+    let python = Python::find()?;
+    packages_if_missing(
+        &python,
+        CONTRIBUTION_PINS,
+        &folder,
+        "shapiq and pyDVL to compare with (1 GB on disk)",
     )?;
     Ok(folder)
 }
