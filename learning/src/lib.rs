@@ -39,9 +39,11 @@
 
 pub mod affine;
 pub mod aggregate;
+pub mod coalitions;
 pub mod data;
 pub mod engine;
 pub mod model;
+mod parallel;
 pub mod params;
 pub mod partition;
 pub mod reference;
@@ -53,7 +55,8 @@ pub mod torch;
 
 pub use affine::AffineLoss;
 pub use aggregate::{AggregateError, MeanAccumulator, Rule, aggregate, aggregate_on};
-pub use data::{DataSource, Dataset};
+pub use coalitions::{Coalitions, Masks, Updates};
+pub use data::{DataSource, Dataset, RowChunks};
 pub use engine::{Engine, Evaluator, Step, Trained, Trainer, Training, mean};
 pub use model::{ModelSpec, TensorSpec};
 pub use params::Params;

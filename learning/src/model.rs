@@ -170,14 +170,17 @@ impl ModelSpec {
 
     /// Whether the rows and labels of `data` are ones that this model takes.
     pub fn check_fits(&self, data: &Dataset) -> Result<(), ModelError> {
+        self.check_takes(data.width(), data.classes())
+    }
+
+    /// Whether this model takes rows of `width` features with labels below `data`.
+    pub(crate) fn check_takes(&self, width: usize, data: usize) -> Result<(), ModelError> {
         let (inputs, classes) = (self.inputs(), self.classes());
-        if data.width() != inputs {
-            let (width, model) = (data.width(), self.to_string());
-            return Err(ModelError::Width { width, inputs, model });
+        if width != inputs {
+            return Err(ModelError::Width { width, inputs, model: self.to_string() });
         }
-        if data.classes() > classes {
-            let (data, model) = (data.classes(), self.to_string());
-            return Err(ModelError::Classes { data, classes, model });
+        if data > classes {
+            return Err(ModelError::Classes { data, classes, model: self.to_string() });
         }
         Ok(())
     }

@@ -20,7 +20,6 @@ use super::{CLASSES_MAX, Dataset, DatasetError, FEATURES_MAX, ROWS_MAX, WIDTH_MA
 
 const MAGIC: &[u8; 8] = b"FLORINDS";
 const VERSION: u32 = 1;
-const HEADER_BYTES: usize = 32;
 
 /// Why bytes are no data set in canonical form.
 #[derive(Debug, Error, PartialEq)]
@@ -68,7 +67,7 @@ pub enum CanonicalError {
 
 /// The canonical bytes of a data set: equal data sets have equal bytes.
 pub fn canonical_bytes(data: &Dataset) -> Vec<u8> {
-    let length = HEADER_BYTES + 4 * (data.features.len() + data.labels.len());
+    let length = Header::BYTES + 4 * (data.features.len() + data.labels.len());
     let mut bytes = Vec::with_capacity(length);
     bytes.extend_from_slice(MAGIC);
     bytes.extend_from_slice(&VERSION.to_le_bytes());
@@ -86,43 +85,75 @@ pub fn canonical_bytes(data: &Dataset) -> Vec<u8> {
     bytes
 }
 
+/// What the first bytes declare. Rows, width and classes are each within their limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) rows: usize,
+    pub(super) width: usize,
+    pub(super) classes: usize,
+}
+
+impl Header {
+    pub(super) const BYTES: usize = 32;
+
+    /// Reads the first bytes of `bytes`.
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, CanonicalError> {
+        if !bytes.starts_with(MAGIC) {
+            return Err(CanonicalError::WrongMagic);
+        }
+        if bytes.len() < Self::BYTES {
+            let (expected, got) = (Self::BYTES as u64, bytes.len() as u64);
+            return Err(CanonicalError::WrongLength { expected, got });
+        }
+        let number = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| bytes[at + i]));
+        let (version, width, classes, found) = (number(8), number(12), number(16), number(20));
+        let rows = u64::from(number(24)) | u64::from(number(28)) << 32;
+        if version != VERSION {
+            return Err(CanonicalError::WrongVersion { version });
+        }
+        if found != 0 {
+            return Err(CanonicalError::ReservedNotZero { found });
+        }
+        let each = width as usize > WIDTH_MAX || classes as usize > CLASSES_MAX;
+        if rows > ROWS_MAX as u64 || each {
+            return Err(CanonicalError::TooLarge { rows, width, classes });
+        }
+        Ok(Self { rows: rows as usize, width: width as usize, classes: classes as usize })
+    }
+
+    /// Bytes of the whole data set.
+    pub(super) fn total_bytes(&self) -> u64 {
+        let (rows, width) = (self.rows as u64, self.width as u64);
+        Self::BYTES as u64 + 4 * rows * (width + 1)
+    }
+}
+
 /// Reads canonical bytes. Sizes are checked before anything is allocated.
 pub fn from_canonical_bytes(bytes: &[u8]) -> Result<Dataset, CanonicalError> {
-    if !bytes.starts_with(MAGIC) {
-        return Err(CanonicalError::WrongMagic);
-    }
-    if bytes.len() < HEADER_BYTES {
-        let (expected, got) = (HEADER_BYTES as u64, bytes.len() as u64);
-        return Err(CanonicalError::WrongLength { expected, got });
-    }
-    let number = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| bytes[at + i]));
-    let (version, width, classes, reserved) = (number(8), number(12), number(16), number(20));
-    let rows = u64::from(number(24)) | u64::from(number(28)) << 32;
-    if version != VERSION {
-        return Err(CanonicalError::WrongVersion { version });
-    }
-    if reserved != 0 {
-        return Err(CanonicalError::ReservedNotZero { found: reserved });
-    }
-    let features = u128::from(rows) * u128::from(width);
-    if rows > ROWS_MAX as u64
-        || width as usize > WIDTH_MAX
-        || classes as usize > CLASSES_MAX
-        || features > FEATURES_MAX as u128
-    {
+    let header = Header::read(bytes)?;
+    let Header { rows, width, classes } = header;
+    // Each is within its limit, so that the product is far below 2⁶⁴.
+    if rows * width > FEATURES_MAX {
+        let (rows, width, classes) = (rows as u64, width as u32, classes as u32);
         return Err(CanonicalError::TooLarge { rows, width, classes });
     }
-    let (rows, features) = (rows as usize, features as usize);
-    let expected = HEADER_BYTES + 4 * (features + rows);
-    if bytes.len() != expected {
-        let (expected, got) = (expected as u64, bytes.len() as u64);
+    let (expected, got) = (header.total_bytes(), bytes.len() as u64);
+    if got != expected {
         return Err(CanonicalError::WrongLength { expected, got });
     }
-    let word = |chunk: &[u8]| [chunk[0], chunk[1], chunk[2], chunk[3]];
-    let (values, labels) = bytes[HEADER_BYTES..].split_at(4 * features);
-    let values = values.chunks_exact(4).map(|c| f32::from_le_bytes(word(c))).collect();
-    let labels = labels.chunks_exact(4).map(|c| u32::from_le_bytes(word(c))).collect();
-    Ok(Dataset::new(values, labels, width as usize, classes as usize)?)
+    let (values, labels) = bytes[Header::BYTES..].split_at(4 * rows * width);
+    Ok(Dataset::new(floats(values), words(labels), width, classes)?)
+}
+
+/// Little-endian numbers of four bytes.
+pub(super) fn words(bytes: &[u8]) -> Vec<u32> {
+    let word = |chunk: &[u8]| u32::from_le_bytes([chunk[0], chunk[1], chunk[2], chunk[3]]);
+    bytes.chunks_exact(4).map(word).collect()
+}
+
+/// Little-endian `f32`.
+pub(super) fn floats(bytes: &[u8]) -> Vec<f32> {
+    words(bytes).into_iter().map(f32::from_bits).collect()
 }
 
 #[cfg(test)]

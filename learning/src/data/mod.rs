@@ -1,6 +1,7 @@
 //! Labelled rows: where they come from and what must hold for them.
 
 mod canonical;
+mod chunks;
 mod cifar;
 mod digits;
 mod idx;
@@ -17,6 +18,7 @@ use thiserror::Error;
 use crate::params::first_not_finite;
 
 pub use canonical::{CanonicalError, canonical_bytes, from_canonical_bytes};
+pub use chunks::{CanonicalRows, ChunkError, RowChunks};
 pub use read::FILE_BYTES_MAX;
 pub use source::{DataSource, LoadError, SourceError, load, save};
 

@@ -1,0 +1,152 @@
+//! A model as the layers that a tile of rows passes through, and its parameters as those layers
+//! read them.
+
+use std::ops::Range;
+
+use super::aligned::Aligned;
+use crate::model::ModelSpec;
+
+/// Rows that are computed side by side: two of the widest registers.
+pub(super) const TILE_ROWS: usize = 32;
+/// Most outputs that are summed up side by side: as many as leave registers for the factors.
+pub(super) const BLOCK_MAX: usize = 12;
+
+/// What a layer does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Every output is a sum over all inputs. Below zero an input counts as zero, except in the
+    /// first layer.
+    Dense,
+    /// 3×3 convolution that keeps the size, 2×2 max pooling, and nothing below zero comes out.
+    Convolution { channels: usize, height: usize, width: usize },
+}
+
+/// One layer: of its packed parameters, block after block of outputs, the weights
+/// `[tap][output of the block]` and then the biases.
+#[derive(Debug, Clone)]
+pub(super) struct Layer {
+    pub(super) kind: Kind,
+    /// Numbers that each output is a sum of.
+    pub(super) taps: usize,
+    /// Outputs, that is units or filters.
+    pub(super) outputs: usize,
+    /// Lines of a tile that it gives, one per output or per pixel of one.
+    pub(super) lines: usize,
+    /// Where its parameters stand in the model's order: weights `[output][tap]`, then biases.
+    own: Range<usize>,
+}
+
+impl Layer {
+    /// The outputs, in blocks of nearly equal size.
+    pub(super) fn blocks(&self) -> impl Iterator<Item = Range<usize>> + use<> {
+        let outputs = self.outputs;
+        let blocks = outputs.div_ceil(BLOCK_MAX);
+        (0..blocks).map(move |at| outputs * at / blocks..outputs * (at + 1) / blocks)
+    }
+
+    /// How many parameters it has.
+    pub(super) fn parameters(&self) -> usize {
+        self.own.len()
+    }
+
+    /// Brings this layer's parameters out of the model's order into its own.
+    fn pack(&self, params: &[f32], convert: impl Fn(f32) -> f32, to: &mut [f32]) {
+        let (weights, biases) = params[self.own.clone()].split_at(self.outputs * self.taps);
+        let mut left = to;
+        for block in self.blocks() {
+            let size = block.len();
+            let (block_weights, rest) = left.split_at_mut(size * self.taps);
+            let (block_biases, rest) = rest.split_at_mut(size);
+            for (at, output) in block.clone().enumerate() {
+                let row = &weights[output * self.taps..(output + 1) * self.taps];
+                for (tap, &weight) in row.iter().enumerate() {
+                    block_weights[tap * size + at] = convert(weight);
+                }
+            }
+            for (to, &bias) in block_biases.iter_mut().zip(&biases[block]) {
+                *to = convert(bias);
+            }
+            left = rest;
+        }
+    }
+}
+
+/// The layers of a model. Where the first is dense, it is summed over the members of a coalition
+/// once per row and player, the others' parameters once per coalition.
+#[derive(Debug, Clone)]
+pub(super) struct Net {
+    pub(super) first: Option<Layer>,
+    pub(super) deeper: Vec<Layer>,
+    pub(super) inputs: usize,
+}
+
+impl Net {
+    /// The layers of `model`, which must have passed [`ModelSpec::check`].
+    pub(super) fn new(model: &ModelSpec) -> Self {
+        let mut layers = Vec::new();
+        let ranges = model.ranges();
+        let mut own = ranges.chunks_exact(2).map(|pair| pair[0].start..pair[1].end);
+        if let ModelSpec::Cnn { channels, height, width, filters, .. } = *model {
+            let sizes = [
+                (channels, height, width, filters[0]),
+                (filters[0], height / 2, width / 2, filters[1]),
+            ];
+            for ((channels, height, width, outputs), own) in sizes.into_iter().zip(own.by_ref()) {
+                let kind = Kind::Convolution { channels, height, width };
+                let (taps, lines) = (9 * channels, outputs * (height / 2) * (width / 2));
+                layers.push(Layer { kind, taps, outputs, lines, own });
+            }
+        }
+        for (size, own) in model.dense().into_iter().zip(own) {
+            let (taps, outputs) = (size.inputs, size.outputs);
+            layers.push(Layer { kind: Kind::Dense, taps, outputs, lines: outputs, own });
+        }
+        let first = match layers[0].kind {
+            Kind::Dense => Some(layers.remove(0)),
+            // A convolution of few channels costs less than reading its sums from memory.
+            Kind::Convolution { .. } => None,
+        };
+        Self { first, deeper: layers, inputs: model.inputs() }
+    }
+
+    /// Numbers per row that a walk adds up: what comes out of the first layer.
+    pub(super) fn summed(&self) -> usize {
+        self.first.as_ref().map_or(0, |first| first.lines)
+    }
+
+    /// Numbers per row that stay as they are: the features, where no first layer took them.
+    pub(super) fn kept(&self) -> usize {
+        if self.first.is_some() { 0 } else { self.inputs }
+    }
+
+    /// Parameters of the deeper layers.
+    pub(super) fn deeper_parameters(&self) -> usize {
+        self.deeper.iter().map(Layer::parameters).sum()
+    }
+
+    /// The parameters of the first layer times `share`, packed.
+    pub(super) fn pack_first(&self, params: &[f32], share: f64) -> Aligned {
+        let mut packed = Aligned::zeros(self.first.as_ref().map_or(0, Layer::parameters));
+        if let Some(first) = &self.first {
+            first.pack(params, |value| scaled(value, share), &mut packed);
+        }
+        packed
+    }
+
+    /// The parameters of the deeper layers times `share`, packed, layer after layer.
+    pub(super) fn pack_deeper(&self, params: &[f32], share: f64) -> Aligned {
+        let mut packed = Aligned::zeros(self.deeper_parameters());
+        let mut from = 0;
+        for layer in &self.deeper {
+            let to = &mut packed[from..from + layer.parameters()];
+            layer.pack(params, |value| scaled(value, share), to);
+            from += layer.parameters();
+        }
+        packed
+    }
+}
+
+/// One rounding, from the exact product.
+fn scaled(value: f32, share: f64) -> f32 {
+    (f64::from(value) * share) as f32
+}

@@ -1,0 +1,148 @@
+//! Coalitions as bit masks, many in one place.
+
+use super::CoalitionError;
+
+const WORD_BITS: usize = u64::BITS as usize;
+/// Most players of an enumeration of all coalitions.
+pub const ENUMERATED_PLAYERS_MAX: usize = 24;
+
+/// A batch of coalitions of the players `0..players`: of each the words of its bit mask, bit 0 of
+/// the first word being player 0.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Masks {
+    players: usize,
+    len: usize,
+    words: Vec<u64>,
+}
+
+impl Masks {
+    /// No coalitions yet, of `players` players.
+    pub fn new(players: usize) -> Self {
+        Self { players, len: 0, words: Vec::new() }
+    }
+
+    /// Every coalition of `players` players, the mask counting from 0.
+    ///
+    /// # Errors
+    /// [`CoalitionError::TooManyToEnumerate`] above [`ENUMERATED_PLAYERS_MAX`].
+    pub fn all(players: usize) -> Result<Self, CoalitionError> {
+        if players > ENUMERATED_PLAYERS_MAX {
+            return Err(CoalitionError::TooManyToEnumerate { players });
+        }
+        let len = 1 << players;
+        let words = if players == 0 { Vec::new() } else { (0..len as u64).collect() };
+        Ok(Self { players, len, words })
+    }
+
+    /// Adds a coalition by the words of its mask.
+    ///
+    /// # Errors
+    /// [`CoalitionError::Mask`] where the number of words is not that of the players, or a bit
+    /// beyond them is set.
+    pub fn push(&mut self, words: &[u64]) -> Result<(), CoalitionError> {
+        let beyond = match self.players % WORD_BITS {
+            0 => 0,
+            used => words.last().map_or(0, |last| last >> used),
+        };
+        if words.len() != self.stride() || beyond != 0 {
+            let (players, expected) = (self.players, self.stride());
+            return Err(CoalitionError::Mask { at: self.len, players, expected, got: words.len() });
+        }
+        self.words.extend_from_slice(words);
+        self.len += 1;
+        Ok(())
+    }
+
+    /// How many coalitions.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// How many players each of them is drawn from.
+    pub fn players(&self) -> usize {
+        self.players
+    }
+
+    fn stride(&self) -> usize {
+        self.players.div_ceil(WORD_BITS)
+    }
+
+    /// The words of one coalition.
+    pub(super) fn words(&self, at: usize) -> &[u64] {
+        &self.words[at * self.stride()..(at + 1) * self.stride()]
+    }
+
+    /// The members of one coalition, ascending.
+    pub fn members(&self, at: usize) -> impl Iterator<Item = usize> + '_ {
+        self.words(at).iter().enumerate().flat_map(|(word, &bits)| {
+            let mut left = bits;
+            std::iter::from_fn(move || {
+                let bit = left.trailing_zeros() as usize;
+                // The lowest set bit goes; of zero nothing is left to take.
+                left &= left.checked_sub(1)?;
+                Some(word * WORD_BITS + bit)
+            })
+        })
+    }
+
+    /// How many members the coalitions `a` and `b` share from the lowest player on, before the
+    /// first player who is in only one of them.
+    pub(super) fn shared(&self, a: usize, b: usize) -> usize {
+        let mut shared = 0;
+        for (&a, &b) in self.words(a).iter().zip(self.words(b)) {
+            let below = (a ^ b).trailing_zeros();
+            if below < u64::BITS {
+                return shared + (a & ((1 << below) - 1)).count_ones() as usize;
+            }
+            shared += a.count_ones() as usize;
+        }
+        shared
+    }
+
+    /// The coalitions in the order in which those who share their first members stand together,
+    /// a coalition before those that continue it.
+    pub(super) fn in_order(&self) -> Vec<u32> {
+        let mut order: Vec<u32> = (0..self.len as u32).collect();
+        let key = |at: u32| self.words(at as usize).iter().map(|word| word.reverse_bits());
+        order.sort_by(|&a, &b| key(a).cmp(key(b)).then(a.cmp(&b)));
+        order
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_and_what_they_share_are_read_off_the_bits() {
+        let mut masks = Masks::new(70);
+        for words in [[0, 0], [0b1011, 0b10_0000], [0b0011, 0b10_0000], [0b1011, 0]] {
+            masks.push(&words).unwrap();
+        }
+        assert_eq!(masks.members(0).count(), 0);
+        assert_eq!(masks.members(1).collect::<Vec<_>>(), [0, 1, 3, 69]);
+        assert_eq!([masks.shared(1, 2), masks.shared(1, 3), masks.shared(1, 1)], [2, 3, 4]);
+        assert_eq!(masks.shared(0, 1), 0);
+        assert_eq!(masks.in_order(), [0, 2, 3, 1]);
+    }
+
+    #[test]
+    fn bits_beyond_the_players_and_wrong_lengths_are_refused() {
+        let mut masks = Masks::new(3);
+        assert!(masks.push(&[0b111]).is_ok());
+        for wrong in [&[0b1000][..], &[], &[0, 0]] {
+            let error = masks.push(wrong).unwrap_err();
+            assert_eq!(error.code(), "COALITION_MASK", "{error}");
+        }
+        assert_eq!(masks.len(), 1);
+        assert_eq!(Masks::all(25).unwrap_err().code(), "COALITIONS_TOO_MANY");
+        assert_eq!(Masks::all(3).unwrap().len(), 8);
+        let nobody = Masks::all(0).unwrap();
+        assert_eq!((nobody.len(), nobody.members(0).count()), (1, 0));
+    }
+}

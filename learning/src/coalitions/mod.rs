@@ -1,0 +1,432 @@
+//! What many coalitions of a round's updates lose on the holdout, fast, and the same everywhere.
+//!
+//! A coalition S stands for the model `base + Σ_{i∈S} pᵢ·Δᵢ` with fixed shares p. Where the first
+//! layer is dense, what comes out of it is a sum over the members too, so it is worked out once per
+//! player and row, not once per coalition; and coalitions that share their first members share
+//! that part of the sum. What is left of a coalition is one addition per unit of the first layer,
+//! the deeper layers, and the loss.
+//!
+//! **Same bits everywhere.** Numbers are `f32`, losses are summed in `f64`. Every sum has one order:
+//! over a unit's inputs, over a coalition's members (ascending), over a tile of 32 rows, over the
+//! tiles. Products and additions are rounded one by one, the exponential and the logarithm are made
+//! of them. So the answer for a coalition depends neither on the batch it came in, nor on how the
+//! rows were cut into chunks, nor on the number of threads, nor on the machine, as long as it does
+//! IEEE 754 arithmetic. Against the engines, which compute in `f64`, a mean loss is off by at most
+//! [`COALITION_TOLERANCE_NANO`].
+
+mod aligned;
+mod kernel;
+mod layout;
+mod loss;
+mod masks;
+mod plan;
+mod walk;
+mod window;
+
+#[cfg(test)]
+mod tests;
+
+use std::ops::ControlFlow;
+
+use pulp::Arch;
+use thiserror::Error;
+
+use crate::data::{ChunkError, RowChunks};
+use crate::engine::InputError;
+use crate::model::ModelSpec;
+use crate::parallel::on_threads;
+use crate::params::first_not_finite;
+use aligned::Aligned;
+use layout::{Net, TILE_ROWS};
+pub use masks::{ENUMERATED_PLAYERS_MAX, Masks};
+use plan::Plan;
+use walk::{Question, Walk};
+use window::{Filling, Window};
+
+/// How far a coalition's mean loss may be from the one in `f64`, in billionths of a nat, while
+/// losses stay below ten nats: seven digits are what an `f32` has.
+pub const COALITION_TOLERANCE_NANO: i64 = 500;
+
+/// Most bytes of answers that a pass over a window keeps before it sums them up.
+const ANSWER_BYTES: usize = 32 << 20;
+/// Fewest coalitions worth a task of their own.
+const SEGMENT_MIN: usize = 32;
+/// Tasks per thread, so that none waits long for the last.
+const TASKS_PER_THREAD: usize = 4;
+
+/// The updates of a round, and what each counts in the aggregate.
+#[derive(Debug, Clone, Copy)]
+pub struct Updates<'a> {
+    /// The model.
+    pub model: &'a ModelSpec,
+    /// Its parameters before the round.
+    pub base: &'a [f32],
+    /// What each player would change.
+    pub deltas: &'a [&'a [f32]],
+    /// By what each change is multiplied.
+    pub shares: &'a [f64],
+}
+
+/// How much memory an evaluator may take, in bytes, beside the updates and their deeper layers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Memory {
+    /// For the rows that are worked on at a time; 32 rows are always taken.
+    pub window: usize,
+    /// For what is kept from one call to the next. Where the holdout needs more, every call makes a
+    /// pass over its rows.
+    pub kept: usize,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self { window: 64 << 20, kept: 1 << 30 }
+    }
+}
+
+/// Why coalitions could not be measured.
+#[derive(Debug, Error)]
+pub enum CoalitionError {
+    /// The model, the parameters, the updates or the rows do not go together.
+    #[error(transparent)]
+    Input(#[from] InputError),
+    /// The rows could not be read.
+    #[error(transparent)]
+    Rows(#[from] ChunkError),
+    /// A share for each update is needed.
+    #[error("{got} shares for {expected} updates")]
+    Shares {
+        /// Updates.
+        expected: usize,
+        /// Shares.
+        got: usize,
+    },
+    /// NaN or infinity.
+    #[error("the share of update {at} is {value}: must be a finite number")]
+    Share {
+        /// Which, from 0.
+        at: usize,
+        /// What it is.
+        value: f64,
+    },
+    /// A mask that names no coalition.
+    #[error(
+        "coalition {at}: {got} words: must be {expected} for {players} players, no bit set beyond"
+    )]
+    Mask {
+        /// Which of the batch, from 0.
+        at: usize,
+        /// The players.
+        players: usize,
+        /// Words of a mask.
+        expected: usize,
+        /// Words there are.
+        got: usize,
+    },
+    /// Too many players to list all coalitions.
+    #[error("{players} players: at most {ENUMERATED_PLAYERS_MAX} have all coalitions listed")]
+    TooManyToEnumerate {
+        /// The players.
+        players: usize,
+    },
+    /// The coalitions are of other players.
+    #[error("the coalitions are of {got} players: there are {expected} updates")]
+    Players {
+        /// Updates.
+        expected: usize,
+        /// Players of the batch.
+        got: usize,
+    },
+    /// The source ended early, or went on.
+    #[error("the holdout gave {got} rows: it had said {expected}")]
+    RowCount {
+        /// Rows it said it had.
+        expected: usize,
+        /// Rows it gave.
+        got: usize,
+    },
+    /// A model whose numbers left the numbers.
+    #[error("coalition {at} has no finite loss: an update is too large for 32-bit numbers")]
+    NotFinite {
+        /// Which of the batch, from 0.
+        at: usize,
+    },
+}
+
+impl CoalitionError {
+    /// A name that stays.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Input(_) => "COALITION_INPUT",
+            Self::Rows(_) => "COALITION_ROWS",
+            Self::Shares { .. } => "COALITION_SHARES",
+            Self::Share { .. } => "COALITION_SHARE",
+            Self::Mask { .. } => "COALITION_MASK",
+            Self::TooManyToEnumerate { .. } => "COALITIONS_TOO_MANY",
+            Self::Players { .. } => "COALITION_PLAYERS",
+            Self::RowCount { .. } => "COALITION_ROW_COUNT",
+            Self::NotFinite { .. } => "COALITION_NOT_FINITE",
+        }
+    }
+}
+
+impl Updates<'_> {
+    /// Whether lengths, numbers and shares go together, and the rows fit the model.
+    pub(crate) fn check(&self, width: usize, classes: usize) -> Result<(), CoalitionError> {
+        let Self { model, base, deltas, shares } = *self;
+        model.check().map_err(InputError::Model)?;
+        model.check_takes(width, classes).map_err(InputError::Model)?;
+        let expected = model.parameters();
+        let check = |what: String, values: &[f32]| {
+            if values.len() != expected {
+                return Err(InputError::Length { what, expected, got: values.len() });
+            }
+            match first_not_finite(values) {
+                Some(index) => Err(InputError::NotFinite { what, index }),
+                None => Ok(()),
+            }
+        };
+        check("the base".to_owned(), base)?;
+        for (at, delta) in deltas.iter().enumerate() {
+            check(format!("update {at}"), delta)?;
+        }
+        if shares.len() != deltas.len() {
+            return Err(CoalitionError::Shares { expected: deltas.len(), got: shares.len() });
+        }
+        match shares.iter().position(|share| !share.is_finite()) {
+            Some(at) => Err(CoalitionError::Share { at, value: shares[at] }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Measures coalitions of a round's updates on a holdout. It keeps what the members add up from
+/// (see [`Memory`]), so that later batches cost only themselves.
+pub struct Coalitions<'a, R> {
+    prepared: Prepared<'a>,
+    rows: R,
+    kept: Option<Vec<Window>>,
+}
+
+/// The updates as the layers read them.
+struct Prepared<'a> {
+    updates: Updates<'a>,
+    net: Net,
+    /// The packed parameters of the deeper layers: the base's, then each player's share.
+    deeper: Vec<Aligned>,
+    threads: usize,
+    window_tiles: usize,
+}
+
+impl<'a, R: RowChunks> Coalitions<'a, R> {
+    /// Prepares the updates for the rows, on up to `threads` threads.
+    ///
+    /// # Errors
+    /// [`CoalitionError`], where the updates, the shares and the rows do not go together.
+    pub fn new(updates: Updates<'a>, rows: R, threads: usize) -> Result<Self, CoalitionError> {
+        Self::within(Memory::default(), updates, rows, threads)
+    }
+
+    /// The same within other limits of memory.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn within(
+        memory: Memory,
+        updates: Updates<'a>,
+        mut rows: R,
+        threads: usize,
+    ) -> Result<Self, CoalitionError> {
+        updates.check(rows.width(), rows.classes())?;
+        if rows.rows() == 0 {
+            return Err(InputError::NoRows.into());
+        }
+        let net = Net::new(updates.model);
+        let tile_bytes = Window::tile_bytes(&net, updates.deltas.len());
+        let tiles = rows.rows().div_ceil(TILE_ROWS);
+        let window_tiles = (memory.window / tile_bytes).clamp(1, tiles);
+        let mut deeper = vec![net.pack_deeper(updates.base, 1.0)];
+        let own = updates.deltas.iter().zip(updates.shares);
+        deeper.extend(own.map(|(delta, &share)| net.pack_deeper(delta, share)));
+        let prepared = Prepared { updates, net, deeper, threads, window_tiles };
+        let mut kept = None;
+        if tiles.saturating_mul(tile_bytes) <= memory.kept {
+            let mut windows = Vec::new();
+            prepared.pass(&mut rows, |window| windows.push(window))?;
+            kept = Some(windows);
+        }
+        Ok(Self { prepared, rows, kept })
+    }
+
+    /// How many players there are.
+    pub fn players(&self) -> usize {
+        self.prepared.updates.deltas.len()
+    }
+
+    /// The mean loss of each coalition, in nats.
+    ///
+    /// # Errors
+    /// [`CoalitionError::Players`] for a batch of other players, [`CoalitionError::NotFinite`]
+    /// where a model leaves the numbers, and those of reading the rows.
+    pub fn mean_losses(&mut self, masks: &Masks) -> Result<Vec<f64>, CoalitionError> {
+        let rows = self.rows.rows() as f64;
+        let mut sums = self.answers(masks, Question::Loss)?;
+        sums.iter_mut().for_each(|sum| *sum /= rows);
+        Ok(sums)
+    }
+
+    /// The loss of each row for each coalition, `[coalition][row]`, in nats.
+    ///
+    /// # Errors
+    /// As [`mean_losses`](Self::mean_losses).
+    pub fn row_losses(&mut self, masks: &Masks) -> Result<Vec<Vec<f64>>, CoalitionError> {
+        let all = self.answers(masks, Question::Rows)?;
+        Ok(all.chunks_exact(self.rows.rows()).map(<[f64]>::to_vec).collect())
+    }
+
+    /// How many rows each coalition gets right.
+    ///
+    /// # Errors
+    /// As [`mean_losses`](Self::mean_losses).
+    pub fn correct(&mut self, masks: &Masks) -> Result<Vec<usize>, CoalitionError> {
+        let counts = self.answers(masks, Question::Correct)?;
+        // Whole numbers far below 2⁵³.
+        Ok(counts.into_iter().map(|count| count as usize).collect())
+    }
+
+    /// Of each coalition its answers: one for all rows, or one for each.
+    fn answers(&mut self, masks: &Masks, question: Question) -> Result<Vec<f64>, CoalitionError> {
+        let (expected, got) = (self.players(), masks.players());
+        if expected != got {
+            return Err(CoalitionError::Players { expected, got });
+        }
+        let each = if question == Question::Rows { self.rows.rows() } else { 1 };
+        let mut totals =
+            Totals { order: masks.in_order(), each, row: 0, values: vec![0.0; each * masks.len()] };
+        let prepared = &self.prepared;
+        match &self.kept {
+            Some(windows) => {
+                for window in windows {
+                    prepared.measure(window, masks, question, &mut totals);
+                }
+            }
+            None => prepared.pass(&mut self.rows, |window| {
+                prepared.measure(&window, masks, question, &mut totals);
+            })?,
+        }
+        match totals.values.iter().position(|value| !value.is_finite()) {
+            Some(at) => Err(CoalitionError::NotFinite { at: at / each }),
+            None => Ok(totals.values),
+        }
+    }
+}
+
+/// What has been answered so far.
+struct Totals {
+    /// The coalitions in the order of the walk.
+    order: Vec<u32>,
+    /// Answers per coalition: one, or one per row.
+    each: usize,
+    /// Rows that went by.
+    row: usize,
+    /// `[coalition][answer]`, the coalitions in the order of the batch.
+    values: Vec<f64>,
+}
+
+impl Prepared<'_> {
+    /// One pass over the rows, shown window by window.
+    fn pass(
+        &self,
+        rows: &mut dyn RowChunks,
+        mut show: impl FnMut(Window),
+    ) -> Result<(), CoalitionError> {
+        let Updates { base, deltas, shares, .. } = self.updates;
+        let own = deltas.iter().zip(shares).map(|(&delta, &share)| (delta, share));
+        let players: Vec<(&[f32], f64)> = std::iter::once((base, 1.0)).chain(own).collect();
+        let mut filling = Filling::new(self.net.inputs, self.window_tiles);
+        let (expected, mut got) = (rows.rows(), 0);
+        rows.each_chunk(&mut |data| {
+            got += data.rows();
+            if got > expected {
+                return ControlFlow::Break(());
+            }
+            let mut from = 0;
+            while from < data.rows() {
+                from += filling.take(data, from);
+                if filling.is_full() {
+                    show(filling.finish(&self.net, &players, self.threads));
+                }
+            }
+            ControlFlow::Continue(())
+        })?;
+        if got != expected {
+            return Err(CoalitionError::RowCount { expected, got });
+        }
+        if !filling.is_empty() {
+            show(filling.finish(&self.net, &players, self.threads));
+        }
+        Ok(())
+    }
+
+    /// Walks over all coalitions for one window, and adds what they answer, tile after tile.
+    fn measure(&self, window: &Window, masks: &Masks, question: Question, totals: &mut Totals) {
+        let bytes = window.tiles() * question.answers() * size_of::<f64>();
+        let most = (ANSWER_BYTES / bytes).max(1);
+        let band = self.band(window.tiles());
+        let bands = window.tiles().div_ceil(band);
+        for first in (0..masks.len()).step_by(most) {
+            let batch = &totals.order[first..masks.len().min(first + most)];
+            let wanted = if self.threads > 1 { TASKS_PER_THREAD * self.threads } else { 1 };
+            let segments = wanted.div_ceil(bands).min(batch.len().div_ceil(SEGMENT_MIN));
+            let segment = batch.len().div_ceil(segments.max(1)).max(1);
+            let plans: Vec<Plan> =
+                batch.chunks(segment).map(|order| Plan::new(masks, order)).collect();
+            let mut tasks = Vec::new();
+            for plan in &plans {
+                for from in (0..window.tiles()).step_by(band) {
+                    let tiles = from..window.tiles().min(from + band);
+                    let (net, deeper) = (&self.net, self.deeper.as_slice());
+                    tasks.push(Walk { net, deeper, window, tiles, plan, question });
+                }
+            }
+            let answers = on_threads(self.threads, tasks, |walk| Arch::new().dispatch(walk));
+            let batch = batch.to_vec();
+            for (order, answers) in batch.chunks(segment).zip(answers.chunks(bands)) {
+                totals.add(order, answers, question, window.rows());
+            }
+        }
+        totals.row += window.rows();
+    }
+
+    /// Tiles that a walk takes at a time: more where the deeper layers' parameters, which it sums
+    /// up once for all of them, are many.
+    fn band(&self, tiles: usize) -> usize {
+        let band = match self.net.deeper_parameters() {
+            0..4_096 => 1,
+            4_096..262_144 => 4,
+            _ => 16,
+        };
+        band.min(tiles)
+    }
+}
+
+impl Totals {
+    /// Adds a window's answers for the coalitions `order`: of each band of tiles
+    /// `[coalition][tile][answer]`.
+    fn add(&mut self, order: &[u32], bands: &[Vec<f64>], question: Question, rows: usize) {
+        let mut row = self.row;
+        for band in bands {
+            let per = band.len() / order.len();
+            for (&coalition, answers) in order.iter().zip(band.chunks_exact(per)) {
+                let own = coalition as usize * self.each;
+                if question == Question::Rows {
+                    let count = per.min(self.row + rows - row);
+                    let to = own + row;
+                    self.values[to..to + count].copy_from_slice(&answers[..count]);
+                } else {
+                    answers.iter().for_each(|answer| self.values[own] += answer);
+                }
+            }
+            row += per;
+        }
+    }
+}

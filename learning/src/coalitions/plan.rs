@@ -1,0 +1,153 @@
+//! In which order coalitions are built up from one another.
+//!
+//! The models of a batch are sums `base + first member + second member + …`, the members
+//! ascending. Coalitions with the same first members share that part of the sum, so the batch is a
+//! tree, and a walk over it in depth needs one addition per edge and one sum per level. A sum is
+//! the same whoever it is shared with: nothing depends on what else is in the batch.
+
+use super::masks::Masks;
+
+/// What a walk does next. It has a stack of sums, at first with the base alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Put the top plus this member on the top, and keep what was there.
+    Push(u32),
+    /// Add this member onto the top; what was there is not needed again.
+    Add(u32),
+    /// Take as many sums off the top.
+    Pop(u32),
+    /// The top is the coalition at this place of the plan's order.
+    Evaluate(u32),
+}
+
+/// The walk over some coalitions.
+pub(super) struct Plan {
+    pub(super) steps: Vec<Step>,
+    /// Most sums there are at a time, the base's included.
+    pub(super) levels: usize,
+}
+
+impl Plan {
+    /// Plans the coalitions `order` of `masks`, which must stand as [`Masks::in_order`] puts them.
+    pub(super) fn new(masks: &Masks, order: &[u32]) -> Self {
+        let shared: Vec<usize> = order
+            .windows(2)
+            .map(|pair| masks.shared(pair[0] as usize, pair[1] as usize))
+            .chain([0])
+            .collect();
+        // How many members each sum of the stack has.
+        let mut stack = vec![0];
+        let (mut steps, mut levels) = (Vec::new(), 1);
+        let mut kept = Vec::new();
+        for (at, &mask) in order.iter().enumerate() {
+            let common = if at == 0 { 0 } else { shared[at - 1] };
+            let above = stack.iter().rev().take_while(|&&depth| depth > common).count();
+            if above > 0 {
+                steps.push(Step::Pop(above as u32));
+                stack.truncate(stack.len() - above);
+            }
+            let mut depth = stack.last().copied().unwrap_or(0);
+            let members: Vec<usize> = masks.members(mask as usize).collect();
+            needed_later(&shared[at..], depth, members.len(), &mut kept);
+            for &until in &kept {
+                for (step, &member) in members[depth..until].iter().enumerate() {
+                    let member = member as u32;
+                    steps.push(if step == 0 { Step::Push(member) } else { Step::Add(member) });
+                }
+                stack.push(until);
+                depth = until;
+            }
+            levels = levels.max(stack.len());
+            steps.push(Step::Evaluate(at as u32));
+        }
+        Self { steps, levels }
+    }
+}
+
+/// The numbers of members, above `depth`, at which a later coalition leaves this one of `members`
+/// members, and that number itself: ascending.
+fn needed_later(shared: &[usize], depth: usize, members: usize, kept: &mut Vec<usize>) {
+    kept.clear();
+    let mut least = members;
+    if members > depth {
+        kept.push(members);
+    }
+    for &common in shared {
+        if common <= depth {
+            break;
+        }
+        if common < least {
+            kept.push(common);
+            least = common;
+        }
+    }
+    kept.reverse();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Walks a plan with lists of members for sums.
+    fn walked(masks: &Masks, order: &[u32]) -> (Vec<Vec<u32>>, usize) {
+        let plan = Plan::new(masks, order);
+        let (mut stack, mut additions) = (vec![Vec::new()], 0);
+        let mut seen = vec![Vec::new(); order.len()];
+        for step in plan.steps {
+            match step {
+                Step::Push(member) => {
+                    stack.push([stack.last().unwrap().as_slice(), &[member]].concat());
+                    additions += 1;
+                }
+                Step::Add(member) => {
+                    stack.last_mut().unwrap().push(member);
+                    additions += 1;
+                }
+                Step::Pop(count) => stack.truncate(stack.len() - count as usize),
+                Step::Evaluate(at) => seen[at as usize] = stack.last().unwrap().clone(),
+            }
+            assert!(stack.len() <= plan.levels && !stack.is_empty());
+        }
+        (seen, additions)
+    }
+
+    fn check(masks: &Masks) -> usize {
+        let order = masks.in_order();
+        let (seen, additions) = walked(masks, &order);
+        for (&mask, seen) in order.iter().zip(seen) {
+            let members: Vec<u32> = masks.members(mask as usize).map(|m| m as u32).collect();
+            assert_eq!(seen, members);
+        }
+        additions
+    }
+
+    #[test]
+    fn all_coalitions_cost_one_addition_each() {
+        for players in 0..8 {
+            assert_eq!(check(&Masks::all(players).unwrap()), (1 << players) - 1, "{players}");
+        }
+    }
+
+    #[test]
+    fn every_batch_is_summed_from_its_members_in_ascending_order() {
+        let mut masks = Masks::new(6);
+        // {0,1,2,3,4}, {0,1,2,3,5}, {0,1,5}: the sum of two members is kept for the third.
+        for bits in [0b01_1111, 0b10_1111, 0b10_0011] {
+            masks.push(&[bits]).unwrap();
+        }
+        assert_eq!(check(&masks), 5 + 1 + 1);
+        let seed = 11_u64;
+        let mut state = seed;
+        for round in 0..300 {
+            let mut masks = Masks::new(9);
+            for _ in 0..round % 40 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
+                // Twice the same now and then, and nobody.
+                masks.push(&[state >> 55 & if round % 3 == 0 { 0b111 } else { 0x1ff }]).unwrap();
+            }
+            let additions = check(&masks);
+            let alone: usize = (0..masks.len()).map(|at| masks.members(at).count()).sum();
+            assert!(additions <= alone, "seed {seed}, round {round}");
+        }
+    }
+}

@@ -1,0 +1,407 @@
+//! Fast coalitions against the engines that compute one model after another in `f64`.
+
+use std::ops::ControlFlow;
+
+use pulp::{Arch, Scalar, WithSimd};
+
+use super::*;
+use crate::data::{CanonicalRows, DataSource, Dataset, canonical_bytes, load};
+use crate::engine::{Engine, Training, mean};
+use crate::{AffineLoss, Reference, Trainer};
+
+/// A round, whole.
+struct Round {
+    model: ModelSpec,
+    base: Vec<f32>,
+    deltas: Vec<Vec<f32>>,
+    shares: Vec<f64>,
+    holdout: Dataset,
+}
+
+impl Round {
+    fn with<T>(&self, work: impl FnOnce(Updates<'_>) -> T) -> T {
+        let deltas: Vec<&[f32]> = self.deltas.iter().map(Vec::as_slice).collect();
+        let (model, base, shares) = (&self.model, self.base.as_slice(), self.shares.as_slice());
+        work(Updates { model, base, deltas: &deltas, shares })
+    }
+
+    fn losses(&self, masks: &Masks, threads: usize) -> Vec<f64> {
+        self.with(|updates| {
+            Coalitions::new(updates, &self.holdout, threads).unwrap().mean_losses(masks).unwrap()
+        })
+    }
+
+    /// Mean loss and hits of each coalition by an engine, one after another.
+    fn by(&self, engine: &mut dyn Engine, masks: &Masks) -> (Vec<f64>, Vec<usize>) {
+        self.with(|updates| {
+            let Updates { model, base, deltas, shares } = updates;
+            let mut affine = AffineLoss::new(model, base, deltas, &self.holdout, engine).unwrap();
+            let measure = |at| {
+                let mut coefficients = vec![0.0; shares.len()];
+                masks.members(at).for_each(|player| coefficients[player] = shares[player]);
+                let losses = affine.losses(&coefficients).unwrap();
+                (mean(&losses), affine.correct(&coefficients).unwrap())
+            };
+            (0..masks.len()).map(measure).unzip()
+        })
+    }
+
+    /// Updates out of a generator, that move the model about as far as its start is from zero.
+    fn drawn(model: ModelSpec, players: usize, holdout: Dataset) -> Self {
+        let delta = |player| {
+            let drawn = model.init(100 + player as u64).into_vec();
+            drawn.iter().map(|value| value * 0.8).collect()
+        };
+        let base = model.init(1).into_vec();
+        let deltas = (0..players).map(delta).collect();
+        let shares = (0..players).map(|player| 1.0 / (players + player) as f64).collect();
+        Self { model, base, deltas, shares, holdout }
+    }
+
+    /// Updates that players trained on digits of their own.
+    fn trained(model: ModelSpec, players: usize, epochs: u32) -> Self {
+        let digits = load(&DataSource::Digits).unwrap();
+        let how = Training {
+            epochs,
+            batch: 20,
+            learning_rate: 0.1,
+            momentum: 0.0,
+            weight_decay: 0.0,
+            clip_gradient: None,
+            fedprox: None,
+        };
+        let base = model.init(1).into_vec();
+        let train = |player: usize| {
+            let own = digits.slice(player * 120..(player + 1) * 120).unwrap();
+            let seed = player as u64;
+            let go = &mut |_| ControlFlow::Continue(());
+            let trained = Reference::new().train(&model, &base, &own, &how, seed, go).unwrap();
+            trained.params.iter().zip(&base).map(|(own, base)| own - base).collect()
+        };
+        let deltas = (0..players).map(train).collect();
+        let shares = vec![1.0 / players as f64; players];
+        Self { model, base, deltas, shares, holdout: digits.slice(1437..1797).unwrap() }
+    }
+}
+
+fn digits(rows: usize) -> Dataset {
+    load(&DataSource::Digits).unwrap().slice(0..rows).unwrap()
+}
+
+fn mlp(inputs: usize, hidden: &[usize]) -> ModelSpec {
+    ModelSpec::Mlp { inputs, hidden: hidden.to_vec(), classes: 10 }
+}
+
+fn cnn() -> ModelSpec {
+    ModelSpec::Cnn { channels: 2, height: 9, width: 7, filters: [5, 13], hidden: 11, classes: 10 }
+}
+
+/// Rows of a wide model, between 0 and 1.
+fn wide(rows: usize, inputs: usize) -> Dataset {
+    let mut state = 5_u64;
+    let mut draw = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
+        (state >> 40) as f32 / (1 << 24) as f32
+    };
+    let features = (0..rows * inputs).map(|_| draw()).collect();
+    let labels = (0..rows).map(|_| (draw() * 10.0) as u32).collect();
+    Dataset::new(features, labels, inputs, 10).unwrap()
+}
+
+fn some(players: usize, count: usize) -> Masks {
+    let mut masks = Masks::new(players);
+    let mut state = 77_u64;
+    for _ in 0..count {
+        let word = |at: usize, state: u64| {
+            let used = players - 64 * at;
+            if used < 64 { state.rotate_left(at as u32) >> (64 - used) } else { state }
+        };
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
+        let words: Vec<u64> = (0..players.div_ceil(64)).map(|at| word(at, state)).collect();
+        masks.push(&words).unwrap();
+    }
+    masks
+}
+
+fn bits(values: &[f64]) -> Vec<u64> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+/// The largest distance, in nano-nats.
+fn apart(a: &[f64], b: &[f64]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(a, b)| (a - b).abs() * 1e9).fold(0.0, f64::max)
+}
+
+#[test]
+fn mean_losses_and_hits_are_those_of_the_reference_within_the_tolerance() {
+    let rounds = [
+        (Round::trained(mlp(64, &[32]), 10, 5), Masks::all(10).unwrap()),
+        (Round::trained(mlp(64, &[24, 17, 9]), 6, 5), Masks::all(6).unwrap()),
+        (Round::trained(ModelSpec::Softmax { inputs: 64, classes: 10 }, 8, 3), some(8, 60)),
+        (Round::drawn(mlp(784, &[64]), 10, wide(300, 784)), some(10, 40)),
+        (Round::drawn(mlp(64, &[13]), 70, digits(77)), some(70, 20)),
+    ];
+    for (round, masks) in rounds {
+        let (losses, correct) = round.by(&mut Reference::new(), &masks);
+        let off = apart(&round.losses(&masks, 2), &losses);
+        println!("{}: off by {off:.1} nano-nats at most", round.model);
+        assert!(off <= COALITION_TOLERANCE_NANO as f64, "{}: {off}", round.model);
+        assert!(losses.iter().any(|loss| (loss - losses[0]).abs() > 1e-3), "{}", round.model);
+        round.with(|updates| {
+            let mut fast = Coalitions::new(updates, &round.holdout, 2).unwrap();
+            assert_eq!(fast.correct(&masks).unwrap(), correct, "{}", round.model);
+        });
+    }
+}
+
+#[cfg(feature = "torch")]
+#[test]
+fn a_cnn_is_measured_as_libtorch_does_within_the_tolerance() {
+    use crate::torch::{Processor, Torch};
+    let models = [
+        (cnn(), wide(70, 2 * 9 * 7)),
+        (
+            ModelSpec::Cnn {
+                channels: 1,
+                height: 8,
+                width: 8,
+                filters: [8, 16],
+                hidden: 32,
+                classes: 10,
+            },
+            digits(100),
+        ),
+    ];
+    for (model, holdout) in models {
+        let round = Round::drawn(model, 5, holdout);
+        let masks = Masks::all(5).unwrap();
+        let (losses, correct) = round.by(&mut Torch::new(Processor::Cpu, 1).unwrap(), &masks);
+        let off = apart(&round.losses(&masks, 2), &losses);
+        println!("{}: off by {off:.1} nano-nats at most", round.model);
+        assert!(off <= COALITION_TOLERANCE_NANO as f64, "{}: {off}", round.model);
+        round.with(|updates| {
+            let mut fast = Coalitions::new(updates, &round.holdout, 1).unwrap();
+            assert_eq!(fast.correct(&masks).unwrap(), correct, "{}", round.model);
+        });
+    }
+}
+
+#[test]
+fn threads_batches_and_memory_change_no_bit() {
+    for model in [mlp(64, &[13]), mlp(64, &[9, 30]), ModelSpec::Softmax { inputs: 64, classes: 10 }]
+    {
+        let round = Round::drawn(model, 7, digits(200));
+        let masks = Masks::all(7).unwrap();
+        let alone = bits(&round.losses(&masks, 1));
+        for threads in [2, 3, 7] {
+            assert_eq!(bits(&round.losses(&masks, threads)), alone, "{threads} threads");
+        }
+        round.with(|updates| {
+            let mut fast = Coalitions::new(updates, &round.holdout, 3).unwrap();
+            for at in [0, 1, 63, 100, 127] {
+                let mut one = Masks::new(7);
+                one.push(&[at]).unwrap();
+                assert_eq!(bits(&fast.mean_losses(&one).unwrap()), [alone[at as usize]]);
+            }
+            let mut backwards = Masks::new(7);
+            (0..128).rev().for_each(|bits| backwards.push(&[bits]).unwrap());
+            let turned = fast.mean_losses(&backwards).unwrap();
+            assert!(bits(&turned).into_iter().rev().eq(alone.iter().copied()));
+            let tight = Memory { window: 1, kept: 0 };
+            let mut fast = Coalitions::within(tight, updates, &round.holdout, 2).unwrap();
+            assert_eq!(bits(&fast.mean_losses(&masks).unwrap()), alone);
+        });
+    }
+}
+
+/// Measures with registers of the width of `run`'s choice.
+fn walked(round: &Round, masks: &Masks, run: impl Fn(Walk<'_>) -> Vec<f64>) -> Vec<u64> {
+    round.with(|updates| {
+        let fast = Coalitions::new(updates, &round.holdout, 1).unwrap();
+        let window = &fast.kept.as_ref().unwrap()[0];
+        let plan = Plan::new(masks, &masks.in_order());
+        let tiles = 0..window.tiles();
+        let (net, deeper) = (&fast.prepared.net, fast.prepared.deeper.as_slice());
+        let question = Question::Rows;
+        bits(&run(Walk { net, deeper, window, tiles, plan: &plan, question }))
+    })
+}
+
+#[test]
+fn the_width_of_the_registers_changes_no_bit() {
+    let holdout = wide(40, 2 * 9 * 7);
+    for model in [cnn(), mlp(2 * 9 * 7, &[14, 3])] {
+        let round = Round::drawn(model, 4, holdout.clone());
+        let masks = Masks::all(4).unwrap();
+        let widest = walked(&round, &masks, |walk| Arch::new().dispatch(walk));
+        assert_eq!(walked(&round, &masks, |walk| walk.with_simd(Scalar::new())), widest);
+        #[cfg(target_arch = "x86_64")]
+        if let Some(simd) = pulp::x86::V3::try_new() {
+            let run = |walk: Walk<'_>| pulp::Simd::vectorize(simd, walk);
+            assert_eq!(walked(&round, &masks, run), widest);
+        }
+    }
+}
+
+/// Rows that are made up as they are asked for, in chunks of a size that changes.
+struct Made {
+    rows: usize,
+    chunk: usize,
+    largest: usize,
+}
+
+impl RowChunks for Made {
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn width(&self) -> usize {
+        3
+    }
+
+    fn classes(&self) -> usize {
+        4
+    }
+
+    fn each_chunk(
+        &mut self,
+        look: &mut dyn FnMut(&Dataset) -> ControlFlow<()>,
+    ) -> Result<(), ChunkError> {
+        let mut from = 0;
+        while from < self.rows {
+            let count = (1 + from % self.chunk).min(self.rows - from);
+            let value = |at: usize| ((at * 2_654_435_761) >> 8 & 0xffff) as f32 / 65_536.0;
+            let features = (3 * from..3 * (from + count)).map(value).collect();
+            let labels = (from..from + count).map(|row| (row * 7 / 3 % 4) as u32).collect();
+            let chunk = Dataset::new(features, labels, 3, 4).unwrap();
+            self.largest = self.largest.max(chunk.rows());
+            if look(&chunk).is_break() {
+                break;
+            }
+            from += count;
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn rows_beyond_memory_go_by_in_chunks_of_which_nothing_depends() {
+    let model = ModelSpec::Mlp { inputs: 3, hidden: vec![4], classes: 4 };
+    let round = Round::drawn(model, 3, digits(1));
+    let masks = Masks::all(3).unwrap();
+    let memory = Memory { window: 64 << 10, kept: 64 << 10 };
+    round.with(|updates| {
+        let measure = |rows, chunk| {
+            let mut made = Made { rows, chunk, largest: 0 };
+            let (bytes, losses, hits);
+            {
+                let source: &mut dyn RowChunks = &mut made;
+                let mut fast = Coalitions::within(memory, updates, source, 2).unwrap();
+                assert!(fast.kept.is_none());
+                bytes = fast.prepared.window_tiles * Window::tile_bytes(&fast.prepared.net, 3);
+                losses = bits(&fast.mean_losses(&masks).unwrap());
+                hits = fast.correct(&masks).unwrap();
+            }
+            (bytes, made.largest, losses, hits)
+        };
+        let (bytes, largest, losses, hits) = measure(20_011, 1_000);
+        assert!(bytes <= memory.window && largest <= 1_000, "{bytes}, {largest}");
+        for chunk in [1, 31, 20_011] {
+            let again = measure(20_011, chunk);
+            assert_eq!((&again.2, &again.3), (&losses, &hits), "chunks of {chunk}");
+        }
+        let ten_times = measure(200_110, 1_000);
+        assert!(ten_times.0 == bytes && ten_times.1 <= 1_000);
+        assert_ne!(ten_times.2, losses);
+    });
+}
+
+#[test]
+fn a_file_of_rows_gives_the_bits_of_the_rows_in_memory() {
+    let round = Round::drawn(mlp(64, &[6]), 4, digits(100));
+    let masks = Masks::all(4).unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), canonical_bytes(&round.holdout)).unwrap();
+    let rows = CanonicalRows::open(file.path(), 9).unwrap();
+    let from_file = round.with(|updates| {
+        let tight = Memory { window: 1, kept: 0 };
+        Coalitions::within(tight, updates, rows, 1).unwrap().mean_losses(&masks).unwrap()
+    });
+    assert_eq!(bits(&from_file), bits(&round.losses(&masks, 1)));
+}
+
+#[test]
+fn row_losses_are_what_the_mean_is_of() {
+    let round = Round::drawn(mlp(64, &[6]), 5, digits(75));
+    let masks = some(5, 9);
+    let losses = round.losses(&masks, 1);
+    round.with(|updates| {
+        for memory in [Memory::default(), Memory { window: 1, kept: 0 }] {
+            let mut fast = Coalitions::within(memory, updates, &round.holdout, 2).unwrap();
+            let rows = fast.row_losses(&masks).unwrap();
+            for (at, rows) in rows.iter().enumerate() {
+                assert_eq!(rows.len(), 75);
+                assert!((mean(rows) - losses[at]).abs() < 1e-14);
+            }
+            let mut engine = Reference::new();
+            let Updates { model, base, deltas, .. } = updates;
+            let mut affine =
+                AffineLoss::new(model, base, deltas, &round.holdout, &mut engine).unwrap();
+            let mut coefficients = vec![0.0; 5];
+            masks.members(3).for_each(|player| coefficients[player] = round.shares[player]);
+            let slow = affine.losses(&coefficients).unwrap();
+            assert!(rows[3].iter().zip(slow).all(|(fast, slow)| (fast - slow).abs() < 1e-5));
+        }
+    });
+}
+
+#[test]
+fn what_makes_no_game_is_refused() {
+    let good = Round::drawn(ModelSpec::Softmax { inputs: 64, classes: 10 }, 2, digits(5));
+    let code = |round: &Round, masks: &Masks| {
+        round.with(|updates| {
+            let mut made = Coalitions::new(updates, &round.holdout, 1);
+            let answer = made.as_mut().map(|made| made.mean_losses(masks));
+            match answer {
+                Ok(Ok(_)) => "fine",
+                Ok(Err(error)) => error.code(),
+                Err(error) => error.code(),
+            }
+        })
+    };
+    let all = Masks::all(2).unwrap();
+    assert_eq!(code(&good, &all), "fine");
+    assert_eq!(code(&good, &Masks::all(3).unwrap()), "COALITION_PLAYERS");
+    let change = |change: &dyn Fn(&mut Round)| {
+        let Round { model, base, deltas, shares, holdout } = &good;
+        let mut round = Round {
+            model: model.clone(),
+            base: base.clone(),
+            deltas: deltas.clone(),
+            shares: shares.clone(),
+            holdout: holdout.clone(),
+        };
+        change(&mut round);
+        code(&round, &all)
+    };
+    assert_eq!(change(&|round| round.deltas[1][3] = f32::NAN), "COALITION_INPUT");
+    assert_eq!(change(&|round| round.deltas[1].truncate(3)), "COALITION_INPUT");
+    assert_eq!(change(&|round| round.shares.truncate(1)), "COALITION_SHARES");
+    assert_eq!(change(&|round| round.shares[0] = f64::INFINITY), "COALITION_SHARE");
+    assert_eq!(change(&|round| round.holdout = digits(0)), "COALITION_INPUT");
+    assert_eq!(change(&|round| round.holdout = wide(2, 3)), "COALITION_INPUT");
+    assert_eq!(change(&|round| round.deltas[1].fill(3e38)), "COALITION_NOT_FINITE");
+    let mut wild = Round::drawn(mlp(64, &[8]), 2, digits(5));
+    wild.deltas[1].fill(3e38);
+    wild.shares = vec![1.0; 2];
+    wild.with(|updates| {
+        let mut fast = Coalitions::new(updates, &wild.holdout, 1).unwrap();
+        let error = fast.mean_losses(&all).unwrap_err();
+        assert!(matches!(error, CoalitionError::NotFinite { at: 2 }), "{error}");
+        let error = fast.correct(&all).unwrap_err();
+        assert!(matches!(error, CoalitionError::NotFinite { at: 2 }), "{error}");
+    });
+    let nobody = Round::drawn(mlp(64, &[8]), 0, digits(5));
+    assert_eq!(nobody.losses(&Masks::all(0).unwrap(), 1).len(), 1);
+}

@@ -1,0 +1,192 @@
+//! One walk over coalitions for a few tiles of rows: sums, layers, losses.
+
+use pulp::{Simd, WithSimd};
+
+use super::aligned::Aligned;
+use super::kernel::{add_onto, apply, sum};
+use super::layout::{Net, TILE_ROWS};
+use super::loss::{hits, losses, total};
+use super::plan::{Plan, Step};
+use super::window::Window;
+
+/// What is asked of a coalition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Question {
+    /// The sum of a tile's losses.
+    Loss,
+    /// The loss of each row of a tile.
+    Rows,
+    /// How many rows of a tile are right.
+    Correct,
+}
+
+impl Question {
+    /// Numbers that answer it for one tile.
+    pub(super) fn answers(self) -> usize {
+        match self {
+            Self::Loss | Self::Correct => 1,
+            Self::Rows => TILE_ROWS,
+        }
+    }
+}
+
+/// A walk over the coalitions of `plan` for the tiles `tiles` of a window.
+pub(super) struct Walk<'a> {
+    pub(super) net: &'a Net,
+    /// The packed parameters of the deeper layers: the base's, then each player's.
+    pub(super) deeper: &'a [Aligned],
+    pub(super) window: &'a Window,
+    pub(super) tiles: std::ops::Range<usize>,
+    pub(super) plan: &'a Plan,
+    pub(super) question: Question,
+}
+
+/// A sum of the stack: what comes out of the first layer, tile after tile, and the parameters of
+/// the deeper ones.
+struct Level {
+    first: Aligned,
+    deeper: Aligned,
+}
+
+impl WithSimd for Walk<'_> {
+    /// `[coalition of the plan][tile][answer]`.
+    type Output = Vec<f64>;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) -> Vec<f64> {
+        let tile = self.net.summed() * TILE_ROWS;
+        let part = self.tiles.start * tile..self.tiles.end * tile;
+        let level = || Level {
+            first: Aligned::zeros(part.len()),
+            deeper: Aligned::zeros(self.net.deeper_parameters()),
+        };
+        let mut levels: Vec<Level> = (0..self.plan.levels).map(|_| level()).collect();
+        levels[0].first.copy_from_slice(&self.window.sums[0][part.clone()]);
+        levels[0].deeper.copy_from_slice(&self.deeper[0]);
+        let mut rooms = Rooms::new(self.net);
+        let mut answers = Vec::new();
+        let mut top = 0;
+        for &step in &self.plan.steps {
+            match step {
+                Step::Push(member) => {
+                    let member = member as usize + 1;
+                    let (below, above) = levels.split_at_mut(top + 1);
+                    let (from, to) = (&below[top], &mut above[0]);
+                    let own = &self.window.sums[member][part.clone()];
+                    simd.vectorize(Sum(&from.first, own, &mut to.first));
+                    simd.vectorize(Sum(&from.deeper, &self.deeper[member], &mut to.deeper));
+                    top += 1;
+                }
+                Step::Add(member) => {
+                    let member = member as usize + 1;
+                    let to = &mut levels[top];
+                    let own = &self.window.sums[member][part.clone()];
+                    simd.vectorize(AddOnto(own, &mut to.first));
+                    simd.vectorize(AddOnto(&self.deeper[member], &mut to.deeper));
+                }
+                Step::Pop(count) => top -= count as usize,
+                Step::Evaluate(_) => {
+                    for at in self.tiles.clone() {
+                        let kept = &self.window.kept[at * self.net.kept() * TILE_ROWS..];
+                        let from = (at - self.tiles.start) * tile;
+                        let first = &levels[top].first[from..from + tile];
+                        let from = if self.net.first.is_some() { first } else { kept };
+                        let logits = rooms.forward(simd, self.net, &levels[top].deeper, from);
+                        let look =
+                            Look { logits, window: self.window, at, question: self.question };
+                        simd.vectorize(Answer(look, &mut answers));
+                    }
+                }
+            }
+        }
+        answers
+    }
+}
+
+struct Sum<'a>(&'a [f32], &'a [f32], &'a mut [f32]);
+
+impl WithSimd for Sum<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        sum(self.0, self.1, self.2);
+    }
+}
+
+struct AddOnto<'a>(&'a [f32], &'a mut [f32]);
+
+impl WithSimd for AddOnto<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        add_onto(self.0, self.1);
+    }
+}
+
+/// Where a tile's numbers lie on their way through the deeper layers.
+struct Rooms {
+    after: Vec<Aligned>,
+}
+
+impl Rooms {
+    fn new(net: &Net) -> Self {
+        let room = |layer: &super::layout::Layer| Aligned::zeros(layer.lines * TILE_ROWS);
+        Self { after: net.deeper.iter().map(room).collect() }
+    }
+
+    /// The logits of a tile whose first layer gave `from`.
+    #[inline(always)]
+    fn forward<'a, S: Simd>(
+        &'a mut self,
+        simd: S,
+        net: &Net,
+        parameters: &[f32],
+        from: &'a [f32],
+    ) -> &'a [f32] {
+        let mut parameters = parameters;
+        for (at, layer) in net.deeper.iter().enumerate() {
+            let (own, rest) = parameters.split_at(layer.parameters());
+            let (before, after) = self.after.split_at_mut(at);
+            let from = before.last().map_or(from, |before| before);
+            let from = &from[..lines_taken(layer) * TILE_ROWS];
+            apply::<S, true>(simd, layer, own, from, &mut after[0]);
+            parameters = rest;
+        }
+        self.after.last().map_or(from, |last| last)
+    }
+}
+
+/// Lines of a tile that a layer takes.
+fn lines_taken(layer: &super::layout::Layer) -> usize {
+    match layer.kind {
+        super::layout::Kind::Dense => layer.taps,
+        super::layout::Kind::Convolution { channels, height, width } => channels * height * width,
+    }
+}
+
+/// The logits of one tile, and what is asked of them.
+struct Look<'a> {
+    logits: &'a [f32],
+    window: &'a Window,
+    at: usize,
+    question: Question,
+}
+
+struct Answer<'a>(Look<'a>, &'a mut Vec<f64>);
+
+impl WithSimd for Answer<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Look { logits, window, at, question } = self.0;
+        let (labels, rows) = (&window.labels[at], window.rows_of(at));
+        match question {
+            Question::Loss => self.1.push(total(&losses(logits, labels), rows)),
+            Question::Correct => self.1.push(total(&hits(logits, labels), rows)),
+            Question::Rows => self.1.extend(losses(logits, labels)),
+        }
+    }
+}

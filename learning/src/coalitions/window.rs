@@ -1,0 +1,147 @@
+//! Rows in tiles, and what the first layer makes of them for the base and for each player.
+
+use pulp::{Arch, Simd, WithSimd};
+
+use super::aligned::Aligned;
+use super::kernel::apply;
+use super::layout::{Layer, Net, TILE_ROWS};
+use super::loss::PerRow;
+use crate::data::Dataset;
+use crate::parallel::on_threads;
+
+/// Tiles that one thread takes through the first layer at a time.
+const STRIP_TILES: usize = 8;
+
+/// Some tiles in a row. Row r of the whole data is row r mod 32 of tile r / 32, however the rows
+/// arrived.
+pub(super) struct Window {
+    /// For the base and then for each player what its share of the first layer gives, tile after
+    /// tile.
+    pub(super) sums: Vec<Aligned>,
+    /// The features, tile after tile, where the first layer did not take them.
+    pub(super) kept: Aligned,
+    pub(super) labels: Vec<PerRow<u32>>,
+    rows: usize,
+}
+
+impl Window {
+    pub(super) fn tiles(&self) -> usize {
+        self.labels.len()
+    }
+
+    pub(super) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// How many rows one tile has.
+    pub(super) fn rows_of(&self, tile: usize) -> usize {
+        (self.rows - tile * TILE_ROWS).min(TILE_ROWS)
+    }
+
+    /// Bytes per tile for `players` players: while it is made, and then for good.
+    pub(super) fn tile_bytes(net: &Net, players: usize) -> usize {
+        size_of::<f32>() * TILE_ROWS * ((players + 1) * net.summed() + net.inputs + 1)
+    }
+}
+
+/// Rows on their way into a window.
+pub(super) struct Filling {
+    features: Aligned,
+    labels: Vec<PerRow<u32>>,
+    width: usize,
+    tiles: usize,
+    rows: usize,
+}
+
+impl Filling {
+    /// Room for `tiles` tiles of rows of `width` features.
+    pub(super) fn new(width: usize, tiles: usize) -> Self {
+        let features = Aligned::zeros(tiles * width * TILE_ROWS);
+        Self { features, labels: Vec::with_capacity(tiles), width, tiles, rows: 0 }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
+    /// Takes rows of `data` from `from` on until it is full; says how many.
+    pub(super) fn take(&mut self, data: &Dataset, from: usize) -> usize {
+        let count = (data.rows() - from).min(self.tiles * TILE_ROWS - self.rows);
+        for row in from..from + count {
+            let (tile, lane) = (self.rows / TILE_ROWS, self.rows % TILE_ROWS);
+            if lane == 0 {
+                self.labels.push([0; TILE_ROWS]);
+            }
+            self.labels[tile][lane] = data.labels()[row];
+            let lines = &mut self.features[tile * self.width * TILE_ROWS..];
+            for (line, &value) in lines.chunks_exact_mut(TILE_ROWS).zip(data.row(row)) {
+                line[lane] = value;
+            }
+            self.rows += 1;
+        }
+        count
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.rows == self.tiles * TILE_ROWS
+    }
+
+    /// Brings the rows through the first layer: with the parameters of `players`, each times its
+    /// share, the base first. Leaves room for the next rows.
+    pub(super) fn finish(
+        &mut self,
+        net: &Net,
+        players: &[(&[f32], f64)],
+        threads: usize,
+    ) -> Window {
+        let rows = std::mem::take(&mut self.rows);
+        let labels = std::mem::take(&mut self.labels);
+        let used = labels.len() * self.width * TILE_ROWS;
+        // The last tile's missing rows are whatever was there before: never asked for.
+        let features = &self.features[..used];
+        let Some(first) = &net.first else {
+            let mut kept = Aligned::zeros(used);
+            kept.copy_from_slice(features);
+            let sums = players.iter().map(|_| Aligned::zeros(0)).collect();
+            return Window { sums, kept, labels, rows };
+        };
+        let tile = first.lines * TILE_ROWS;
+        let mut sums: Vec<Aligned> =
+            players.iter().map(|_| Aligned::zeros(labels.len() * tile)).collect();
+        let strips = labels.len().div_ceil(STRIP_TILES).min(threads);
+        let strip = labels.len().div_ceil(strips.max(1)).max(1);
+        let mut tasks = Vec::new();
+        for (sums, &player) in sums.iter_mut().zip(players) {
+            let to = sums.chunks_mut(strip * tile);
+            for (to, from) in to.zip(features.chunks(strip * self.width * TILE_ROWS)) {
+                tasks.push((player, from, to));
+            }
+        }
+        on_threads(threads, tasks, |((params, share), from, to)| {
+            let parameters = net.pack_first(params, share);
+            Arch::new().dispatch(First { layer: first, parameters: &parameters, from, to });
+        });
+        Window { sums, kept: Aligned::zeros(0), labels, rows }
+    }
+}
+
+/// The first layer of one player on some tiles.
+struct First<'a> {
+    layer: &'a Layer,
+    parameters: &'a [f32],
+    from: &'a [f32],
+    to: &'a mut [f32],
+}
+
+impl WithSimd for First<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let from = self.from.chunks_exact(self.layer.taps * TILE_ROWS);
+        let to = self.to.chunks_exact_mut(self.layer.lines * TILE_ROWS);
+        for (from, to) in from.zip(to) {
+            apply::<S, false>(simd, self.layer, self.parameters, from, to);
+        }
+    }
+}

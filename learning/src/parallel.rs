@@ -1,0 +1,54 @@
+//! Independent pieces of work on several threads, their results in order.
+
+use std::sync::Mutex;
+
+/// Does `work` on every task, on up to `threads` threads, and gives the results in the order of
+/// the tasks. A task must not depend on another; then nothing depends on the number of threads.
+pub(crate) fn on_threads<T: Send, R: Send>(
+    threads: usize,
+    tasks: Vec<T>,
+    work: impl Fn(T) -> R + Sync,
+) -> Vec<R> {
+    if threads <= 1 || tasks.len() <= 1 {
+        return tasks.into_iter().map(work).collect();
+    }
+    let workers = threads.min(tasks.len());
+    let waiting = Mutex::new(tasks.into_iter().enumerate());
+    let one_worker = || {
+        let mut done = Vec::new();
+        loop {
+            // A worker that panicked while it held the lock left the iterator whole.
+            let next = waiting.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).next();
+            let Some((at, task)) = next else { return done };
+            done.push((at, work(task)));
+        }
+    };
+    let mut done: Vec<(usize, R)> = std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..workers).map(|_| scope.spawn(one_worker)).collect();
+        let join = |handle: std::thread::ScopedJoinHandle<'_, Vec<(usize, R)>>| {
+            handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        handles.into_iter().flat_map(join).collect()
+    });
+    done.sort_unstable_by_key(|&(at, _)| at);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::on_threads;
+
+    #[test]
+    fn results_come_in_the_order_of_the_tasks() {
+        for threads in [0, 1, 2, 7, 200] {
+            let squares = on_threads(threads, (0..100).collect(), |task: usize| task * task);
+            assert_eq!(squares, (0..100).map(|task| task * task).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn a_panic_in_a_task_is_the_callers() {
+        let run = || on_threads(3, vec![1, 0, 2, 3], |task: i32| 6 / task);
+        assert!(std::panic::catch_unwind(run).is_err());
+    }
+}
