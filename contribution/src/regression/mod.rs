@@ -8,6 +8,8 @@
 mod kadd;
 mod kernel;
 mod leverage;
+#[cfg(test)]
+mod plain;
 mod sampled;
 mod triples;
 pub(crate) mod weighted;

@@ -2,8 +2,8 @@
 //!
 //! The model is `d(z) = Σ_i a_i·z_i + Σ_{|T|=3} a_T·Π_{i∈T} z_i` over signs z (+1 on the side, −1
 //! off it), with `d(1, …, 1) = total/2`, and the values are `φ_i = 2·a_i + (2/3)·Σ_{T∋i} a_T`. It
-//! minimises `Σ_k w_k·(d_k − d(z_k))² + λ·(Σ_T a_T² + Σ_i a_i²/c)`: a ridge that is tiny on triples
-//! and next to nothing on players. The same minimum is reached two ways: over the unknowns, or,
+//! minimises `Σ_k w_k·(d_k − d(z_k))² + λ·Σ_T a_T²`: a ridge on triples that is tiny, and none on
+//! players. The same minimum is reached two ways: over the unknowns, or,
 //! where the pairs are fewer, over the pairs, in whose kernel the triples never appear one by one.
 
 use super::weighted::{Fit, Observed, add_scaled, linear_fit};
@@ -15,11 +15,12 @@ pub(crate) const SYSTEM_MAX: usize = 3_072;
 /// λ: what a triple's square costs against a pair's squared residual.
 const RIDGE: f64 = 0.03;
 
-/// c: how much larger players may be than triples before the ridge minds, times n².
-const PLAYERS_FREER: f64 = 10.0;
-
 /// The grand pair is without noise; this part of the ridge keeps its equation apart from others.
 const GRAND_RIDGE: f64 = 1e-6;
+
+/// A pair that alone decides something says nothing of its own error: one whose part of P is below
+/// this much of the largest counts as that.
+const SLACK: f64 = 1e-9;
 
 /// Pairs that are turned into features at once.
 const BLOCK: usize = 256;
@@ -32,10 +33,6 @@ pub(crate) fn pairs_max(players: usize) -> usize {
 fn unknowns(players: usize) -> usize {
     let below = |less: usize| players.saturating_sub(less);
     players.saturating_add(players.saturating_mul(below(1)).saturating_mul(below(2)) / 6)
-}
-
-fn freedom(players: usize) -> f64 {
-    PLAYERS_FREER * (players * players) as f64
 }
 
 /// The fit, over whichever of pairs and unknowns are fewer. With all pairs seen the Shapley kernel
@@ -51,53 +48,95 @@ pub(crate) fn triple_fit(observed: &Observed<'_>) -> Option<Fit> {
     }
 }
 
-/// The dual: `α = (K + λ/w)⁻¹·d` with `K(z, z') = c·t + (t³ − (3n − 2)·t)/6`, `t = z·z'`, the second
-/// term being the sum over all triples. Errors leave out each pair in closed form: without pair k
-/// the values move by `(R·G)_k·α_k/G_kk`, with `G` the inverse and `R` what reads the values off.
+/// The dual, with players free: `d(z) = Σ a_i·z_i + Σ_k α_k·K(z, z_k)`, where
+/// `K(z, z') = (t³ − (3n − 2)·t)/6`, `t = z·z'`, is the sum over all triples. With `G = (K + λ/w)⁻¹`
+/// and Z the signs, `α = P·d` and `a = (Zᵀ·G·Z)⁻¹·Zᵀ·G·d`, P being G less its part along Z.
+///
+/// Errors leave out each pair in closed form: without pair k the values move by their own
+/// coefficient of `d_k`, times `α_k/P_kk`.
 fn over_pairs(observed: &Observed<'_>) -> Option<Fit> {
     let players = observed.players();
-    let n = players as f64;
-    let free = freedom(players);
     let mut signs = observed.signs();
     signs.resize(signs.len() + players, 1.0);
-    let size = observed.sides.len() + 1;
-    let mut kernel = vec![0.0; size * size];
     let rows: Vec<&[f64]> = signs.chunks_exact(players).collect();
-    for (row, sums) in kernel.chunks_exact_mut(size).enumerate() {
-        for column in 0..=row {
-            let t = dot(rows[row], rows[column]);
-            sums[column] = free * t + (t * t * t - (3.0 * n - 2.0) * t) / 6.0;
-        }
-    }
-    for (k, weight) in observed.weights().into_iter().enumerate() {
-        kernel[k * size + k] += RIDGE / weight;
-    }
-    kernel[size * size - 1] += RIDGE * GRAND_RIDGE;
-    let factor = Cholesky::of(kernel, size)?;
+    let factor = Cholesky::of(kernel(&rows, &observed.weights()), rows.len())?;
     let mut wanted = observed.halves.to_vec();
     wanted.push(0.5 * observed.total);
-    let alpha = factor.solve(&wanted);
 
-    let readers: Vec<Vec<f64>> = (0..players).map(|player| reader(&rows, player, free)).collect();
-    let values = readers.iter().map(|reader| dot(reader, &alpha)).collect();
-    let own = factor.inverse_diagonal();
-    let unseen = observed.unseen();
-    let error = |reader: &Vec<f64>| {
-        let moved = factor.solve(reader);
-        let moves = (0..unseen.len()).map(|k| (moved[k] * alpha[k] / own[k], unseen[k]));
-        moves.map(|(by, unseen)| unseen * by * by).sum::<f64>().sqrt()
+    let columns: Vec<Vec<f64>> =
+        (0..players).map(|player| rows.iter().map(|row| row[player]).collect()).collect();
+    let through: Vec<Vec<f64>> = columns.iter().map(|column| factor.solve(column)).collect();
+    let inner = columns.iter().flat_map(|one| through.iter().map(|other| dot(one, other)));
+    let inner = Cholesky::of(inner.collect(), players)?;
+    // `x` less its part along the players, and that part, both after G.
+    let apart = |x: &[f64]| {
+        let along: Vec<f64> = through.iter().map(|through| dot(through, x)).collect();
+        let along = inner.solve(&along);
+        let mut rest = factor.solve(x);
+        for (through, along) in through.iter().zip(&along) {
+            add_scaled(&mut rest, -along, through);
+        }
+        rest
     };
-    let errors = Some(readers.iter().map(error).collect());
+    let alpha = apart(&wanted);
+    let mut own = factor.inverse_diagonal();
+    let (mut values, mut variances) = (Vec::new(), Vec::new());
+    let directs = directs(&through, &inner);
+    for (through, direct) in through.iter().zip(&directs) {
+        own.iter_mut().zip(through).zip(direct).for_each(|((own, g), direct)| *own -= g * direct);
+    }
+    let unseen = observed.unseen();
+    let freest = own.iter().copied().fold(0.0, f64::max);
+    let is_told = rows.len() > players
+        && own.iter().zip(&unseen).all(|(own, unseen)| *unseen == 0.0 || *own > SLACK * freest);
+    for (player, direct) in directs.iter().enumerate() {
+        let mut coefficients = apart(&reader(&rows, player));
+        add_scaled(&mut coefficients, 2.0, direct);
+        values.push(dot(&coefficients, &wanted));
+        let moves = (0..unseen.len()).map(|k| (coefficients[k] * alpha[k] / own[k], unseen[k]));
+        let of_unseen = moves.filter(|(_, unseen)| *unseen > 0.0);
+        variances.push(of_unseen.map(|(by, unseen)| unseen * by * by).sum::<f64>());
+    }
+    let errors = is_told.then(|| variances.into_iter().map(f64::sqrt).collect());
     Some(efficient(Fit { values, errors }, observed.total))
 }
 
-/// How much `player`'s value covaries with each row's difference: `2·c·z_i` through the player alone,
-/// and `(2/3)·z_i·((D − z_i)² − (n − 1))/2` through its triples, D being the sum of the row.
-fn reader(rows: &[&[f64]], player: usize, free: f64) -> Vec<f64> {
+/// Row i of `(Zᵀ·G·Z)⁻¹·Zᵀ·G` from the rows of `Zᵀ·G`: what each difference adds to `a_i`.
+fn directs(through: &[Vec<f64>], inner: &Cholesky) -> Vec<Vec<f64>> {
+    let of = |player: usize| {
+        let mut unit = vec![0.0; through.len()];
+        unit[player] = 1.0;
+        let mut direct = vec![0.0; through[player].len()];
+        for (through, share) in through.iter().zip(inner.solve(&unit)) {
+            add_scaled(&mut direct, share, through);
+        }
+        direct
+    };
+    (0..through.len()).map(of).collect()
+}
+
+/// `K + λ/w` by rows (its lower triangle), the last row being the grand pair.
+fn kernel(rows: &[&[f64]], weights: &[f64]) -> Vec<f64> {
+    let size = rows.len();
+    let mut kernel = vec![0.0; size * size];
+    for (row, sums) in kernel.chunks_exact_mut(size).enumerate() {
+        let slope = 3.0 * rows[row].len() as f64 - 2.0;
+        for column in 0..=row {
+            let t = dot(rows[row], rows[column]);
+            sums[column] = (t * t * t - slope * t) / 6.0;
+        }
+        sums[row] += weights.get(row).map_or(RIDGE * GRAND_RIDGE, |weight| RIDGE / weight);
+    }
+    kernel
+}
+
+/// How much each row says of `player`'s value through its triples:
+/// `(2/3)·z_i·((D − z_i)² − (n − 1))/2`, D being the sum of the row.
+fn reader(rows: &[&[f64]], player: usize) -> Vec<f64> {
     let of = |row: &&[f64]| {
         let sign = row[player];
         let others = row.iter().sum::<f64>() - sign;
-        sign * (2.0 * free + (others * others - (row.len() - 1) as f64) / 3.0)
+        sign * (others * others - (row.len() - 1) as f64) / 3.0
     };
     rows.iter().map(of).collect()
 }
@@ -128,8 +167,8 @@ fn over_unknowns(observed: &Observed<'_>) -> Option<Fit> {
             }
         }
     }
-    for at in 0..size {
-        a[at * size + at] += if at < players { RIDGE / freedom(players) } else { RIDGE };
+    for at in players..size {
+        a[at * size + at] += RIDGE;
     }
     let factor = Cholesky::of(a, size)?;
     let along = factor.solve(&vec![1.0; size]);
@@ -216,5 +255,52 @@ impl Columns {
             add_scaled(&mut sums, *coefficient, self.column(at));
         }
         sums
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::regression::plain::{self, Sample, assert_close};
+
+    #[test]
+    fn over_pairs_the_fit_and_its_errors_are_those_of_leaving_each_pair_out() {
+        for (players, count, seed) in [(4, 5, 1), (5, 9, 2), (6, 14, 3), (7, 30, 4)] {
+            let sample = Sample::of(players, count, seed);
+            let fit = over_pairs(&sample.observed()).unwrap();
+            let plain = plain::fit(&sample.observed(), &[1, 3], RIDGE);
+            assert_close(&fit.values, &plain.values, 1e-5);
+            assert_close(&fit.errors.unwrap(), &plain.errors.unwrap(), 1e-5);
+        }
+    }
+
+    #[test]
+    fn over_unknowns_the_fit_is_the_same_and_its_errors_are_alike() {
+        for (players, count, seed) in [(6, 30, 1), (7, 60, 2), (8, 110, 3)] {
+            let sample = Sample::of(players, count, seed);
+            let fit = over_unknowns(&sample.observed()).unwrap();
+            let other = over_pairs(&sample.observed()).unwrap();
+            assert_close(&fit.values, &other.values, 1e-5);
+            // The mean leverage in place of each pair's own: alike, not the same.
+            for (error, other) in fit.errors.unwrap().iter().zip(other.errors.unwrap()) {
+                assert!((0.4..2.5).contains(&(error / other)), "{error} {other}");
+            }
+        }
+    }
+
+    #[test]
+    fn as_many_equations_as_players_leave_no_triples_and_no_error() {
+        let sample = Sample::of(9, 8, 5);
+        let fit = over_pairs(&sample.observed()).unwrap();
+        assert_close(&fit.values, &linear_fit(&sample.observed()).unwrap().values, 1e-9);
+        assert_eq!(fit.errors, None);
+    }
+
+    #[test]
+    fn unknowns_are_players_and_triples() {
+        assert_eq!((unknowns(1), unknowns(3), unknowns(20)), (1, 4, 1_160));
+        assert_eq!(triples(5).count(), 10);
+        assert_eq!((pairs_max(26), pairs_max(28)), (usize::MAX, SYSTEM_MAX));
+        assert!(unknowns(usize::MAX) > SYSTEM_MAX);
     }
 }

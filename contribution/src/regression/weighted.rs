@@ -148,3 +148,28 @@ fn centre_both(a: &mut [f64], n: usize) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::regression::plain::{self, Sample, assert_close};
+
+    #[test]
+    fn the_fit_and_its_errors_are_those_of_leaving_each_pair_out() {
+        for (players, count, seed) in [(3, 3, 1), (5, 9, 2), (6, 14, 3), (9, 40, 4)] {
+            let sample = Sample::of(players, count, seed);
+            let fit = linear_fit(&sample.observed()).unwrap();
+            let plain = plain::fit(&sample.observed(), &[1], 0.0);
+            assert_close(&fit.values, &plain.values, 1e-10);
+            assert_close(&fit.errors.unwrap(), &plain.errors.unwrap(), 1e-10);
+        }
+    }
+
+    #[test]
+    fn fewer_pairs_than_a_permutation_decide_nothing() {
+        let sample = Sample::of(8, 5, 1);
+        assert_eq!(linear_fit(&sample.observed()), None);
+        let sample = Sample::of(8, 7, 1);
+        assert_eq!(linear_fit(&sample.observed()).unwrap().errors, None);
+    }
+}

@@ -1,0 +1,112 @@
+//! The plain twin of the fits: every equation written out and eliminated by hand, each pair really
+//! left out.
+
+use super::weighted::{Fit, Observed};
+use crate::pairs::{Pairs, Start};
+use crate::{Coalition, Draw};
+
+/// Pairs with random half differences.
+pub(crate) struct Sample {
+    pairs: Pairs,
+    sides: Vec<Coalition>,
+    halves: Vec<f64>,
+}
+
+impl Sample {
+    pub(crate) fn of(players: usize, count: usize, seed: u64) -> Self {
+        println!("{players} players, {count} pairs, seed {seed}");
+        let mut pairs = Pairs::new(players, seed, Start::Chain);
+        let sides: Vec<Coalition> = pairs.by_ref().take(count).collect();
+        let mut draw = Draw::new(seed, 99);
+        let halves = sides.iter().map(|_| draw.unit() - 0.3).collect();
+        Self { pairs, sides, halves }
+    }
+
+    pub(crate) fn observed(&self) -> Observed<'_> {
+        let Self { pairs, sides, halves } = self;
+        Observed { total: 0.7, sides, halves, pairs }
+    }
+}
+
+/// The product of the signs of every set of one of these `orders`.
+fn features(side: &Coalition, orders: &[usize]) -> Vec<f64> {
+    sets(side.universe(), orders)
+        .iter()
+        .map(|set| set.players().map(|p| if side.contains(p) { 1.0 } else { -1.0 }).product())
+        .collect()
+}
+
+fn sets(players: usize, orders: &[usize]) -> Vec<Coalition> {
+    let all = (0..1_u64 << players).map(|mask| Coalition::from_mask(players, mask));
+    all.filter(|set| orders.contains(&set.len())).collect()
+}
+
+/// The fit of all interactions of `orders`, a squared interaction of more than one player costing
+/// `ridge`, with errors from fits to all pairs but one (at the weights of all).
+pub(crate) fn fit(observed: &Observed<'_>, orders: &[usize], ridge: f64) -> Fit {
+    let weights = observed.weights();
+    let values = values(observed, orders, ridge, &weights);
+    let mut variances = vec![0.0; values.len()];
+    for (left_out, unseen) in observed.unseen().into_iter().enumerate() {
+        let mut weights = weights.clone();
+        weights[left_out] = 0.0;
+        let without = self::values(observed, orders, ridge, &weights);
+        for ((variance, value), without) in variances.iter_mut().zip(&values).zip(without) {
+            *variance += unseen * (value - without).powi(2);
+        }
+    }
+    Fit { values, errors: Some(variances.into_iter().map(f64::sqrt).collect()) }
+}
+
+fn values(observed: &Observed<'_>, orders: &[usize], ridge: f64, weights: &[f64]) -> Vec<f64> {
+    let players = observed.players();
+    let sets = sets(players, orders);
+    let n = sets.len();
+    // Stationarity of the squares, and the sum of all coefficients as one more row and column.
+    let mut equations = vec![vec![0.0; n + 2]; n + 1];
+    for ((side, half), weight) in observed.sides.iter().zip(observed.halves).zip(weights) {
+        let x = features(side, orders);
+        for i in 0..n {
+            for j in 0..n {
+                equations[i][j] += weight * x[i] * x[j];
+            }
+            equations[i][n + 1] += weight * x[i] * half;
+        }
+    }
+    for i in 0..n {
+        equations[i][i] += if sets[i].len() > 1 { ridge } else { 0.0 };
+        equations[i][n] = 1.0;
+        equations[n][i] = 1.0;
+    }
+    equations[n][n + 1] = 0.5 * observed.total;
+    let solution = eliminate(equations);
+    let value = |player: usize| {
+        let own = sets.iter().zip(&solution).filter(|(set, _)| set.contains(player));
+        own.map(|(set, a)| 2.0 * a / set.len() as f64).sum()
+    };
+    (0..players).map(value).collect()
+}
+
+/// Gauss and Jordan, with pivots.
+fn eliminate(mut rows: Vec<Vec<f64>>) -> Vec<f64> {
+    let n = rows.len();
+    for column in 0..n {
+        let pivot = (column..n)
+            .max_by(|&a, &b| rows[a][column].abs().total_cmp(&rows[b][column].abs()))
+            .unwrap();
+        rows.swap(column, pivot);
+        let pivot = rows[column].clone();
+        for (_, row) in rows.iter_mut().enumerate().filter(|(at, _)| *at != column) {
+            let factor = row[column] / pivot[column];
+            row.iter_mut().zip(&pivot).for_each(|(x, pivot)| *x -= factor * pivot);
+        }
+    }
+    (0..n).map(|at| rows[at][n] / rows[at][at]).collect()
+}
+
+pub(crate) fn assert_close(got: &[f64], wanted: &[f64], tolerance: f64) {
+    assert_eq!(got.len(), wanted.len());
+    for (got, wanted) in got.iter().zip(wanted) {
+        assert!((got - wanted).abs() <= tolerance * (1.0 + wanted.abs()), "{got} is not {wanted}");
+    }
+}

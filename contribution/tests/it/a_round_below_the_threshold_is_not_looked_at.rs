@@ -1,0 +1,54 @@
+//! Truncation between rounds, by a threshold that was published beforehand.
+
+use florin_contribution::games::Formula;
+use florin_contribution::{Exact, LeverageShap, Run, TruncatedBetweenRounds, value, worth_looking};
+
+use crate::support;
+
+fn truncated<E>(threshold_nano: u64, inner: E) -> TruncatedBetweenRounds<E> {
+    TruncatedBetweenRounds { threshold_nano, inner }
+}
+
+#[test]
+fn the_threshold_is_compared_in_whole_nano_nats() {
+    let table = [
+        (0.0, 0, false),
+        (0.4e-9, 0, false),
+        (0.6e-9, 0, true),
+        (-5e-9, 5, false),
+        (-5e-9, 4, true),
+        (1e-3, 1_000_000, false),
+        (1.000_001e-3, 1_000_000, true),
+        (1e300, u64::MAX, true),
+    ];
+    for (total, threshold, looked_at) in table {
+        assert_eq!(worth_looking(total, threshold), looked_at, "{total:e} against {threshold}");
+    }
+}
+
+#[test]
+fn below_it_everybody_gets_zero_for_two_passes_and_the_gap_says_what_was_left_out() {
+    let mut quiet = support::Formula(5, |c: &florin_contribution::Coalition| c.len() as f64 * 1e-6);
+    let ids = [1, 2, 3, 4, 5];
+    let found = value(&truncated(5_000, Exact), &mut quiet, &ids, Run::seeded(0)).unwrap();
+    assert!(found.scores.iter().all(|score| score.value == 0.0), "{found:?}");
+    assert_eq!(found.evaluations, 2);
+    assert!((found.gap - 5e-6).abs() < 1e-18);
+    assert!(found.remark.unwrap().contains("published 5000 nano"));
+
+    let found = value(&truncated(4_999, Exact), &mut quiet, &ids, Run::seeded(0)).unwrap();
+    assert!((found.scores[4].value - 1e-6).abs() < 1e-18);
+}
+
+#[test]
+fn above_it_nothing_changes() {
+    let mut game = Formula::saturating(8, 1);
+    let ids: Vec<usize> = (0..8).collect();
+    let run = || Run::seeded(3).with_budget(60);
+    let plain = value(&LeverageShap, &mut game, &ids, run()).unwrap();
+    let wrapped = value(&truncated(1_000_000, LeverageShap), &mut game, &ids, run()).unwrap();
+    assert_eq!(plain, wrapped);
+    let poor = Run::seeded(3).with_budget(17);
+    let refusal = value(&truncated(1, LeverageShap), &mut game, &ids, poor).unwrap_err();
+    assert_eq!(refusal.code(), "BUDGET_TOO_SMALL", "16 for the fit and 2 for the look");
+}

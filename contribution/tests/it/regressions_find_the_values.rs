@@ -1,0 +1,315 @@
+//! LeverageSHAP, paired KernelSHAP and kADD against enumeration, hand-made games and bad luck.
+
+use std::time::Duration;
+
+use florin_contribution::games::{Formula, Table};
+use florin_contribution::{
+    Cache, Coalition, Estimator, Game, GameError, KAdd, KernelShap, LeverageShap, Run, Valuation,
+    ValuationError, value,
+};
+
+use crate::support;
+
+type Any = Box<dyn Estimator<dyn Game>>;
+
+fn regressions() -> Vec<Any> {
+    let pairs_only = KAdd::of_order(2).unwrap();
+    vec![
+        Box::new(LeverageShap),
+        Box::new(KernelShap),
+        Box::new(pairs_only),
+        Box::new(KAdd::default()),
+    ]
+}
+
+fn ids(players: usize) -> Vec<usize> {
+    (0..players).collect()
+}
+
+fn valued(estimator: &Any, game: &mut (dyn Game + 'static), run: Run<'_>) -> Valuation<usize> {
+    let ids = ids(game.players());
+    value(estimator.as_ref(), game, &ids, run).unwrap()
+}
+
+fn distance(valuation: &Valuation<usize>, exact: &[f64]) -> f64 {
+    let squares = valuation.scores.iter().zip(exact).map(|(s, x)| (s.value - x).powi(2));
+    let size: f64 = exact.iter().map(|x| x * x).sum();
+    (squares.sum::<f64>() / size).sqrt()
+}
+
+fn families(players: usize, seed: u64) -> [Formula; 4] {
+    [
+        Formula::saturating(players, seed),
+        Formula::coverage(players, seed),
+        Formula::interaction(players, seed),
+        Formula::voting(players, seed),
+    ]
+}
+
+#[test]
+fn with_every_coalition_seen_they_are_the_shapley_value() {
+    for players in 1..=8 {
+        for mut game in families(players, 3) {
+            let exact = Table::of(&mut game).unwrap().shapley();
+            for estimator in regressions() {
+                let found = valued(&estimator, &mut game, Run::seeded(5).with_budget(1 << players));
+                let name = estimator.name();
+                for (score, exact) in found.scores.iter().zip(&exact) {
+                    let off = (score.value - exact).abs();
+                    assert!(off < 1e-9, "{name}, {players} players: off by {off:e} in {game:?}");
+                    assert_eq!(score.estimator_error, Some(0.0), "{name}: nothing was sampled");
+                }
+                assert!(found.gap.abs() < 1e-12, "{name}: {}", found.gap);
+                assert_eq!(found.evaluations, 1 << players, "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn games_with_known_values_have_them() {
+    let fares = [6.0, 12.0, 42.0];
+    let taxi = move |c: &Coalition| c.players().map(|p| fares[p]).fold(0.0, f64::max);
+    let gloves = |c: &Coalition| f64::from(c.contains(0) && (c.contains(1) || c.contains(2)));
+    // Any two of 3, 2 and 2 votes reach 4; with 4, 3, 2, 1 and a quota of 6 the orders are counted
+    // in every textbook.
+    let council = |votes: &'static [usize], quota: usize| {
+        move |c: &Coalition| f64::from(c.players().map(|p| votes[p]).sum::<usize>() >= quota)
+    };
+    type Worth = Box<dyn FnMut(&Coalition) -> f64>;
+    let table: Vec<(usize, Worth, Vec<f64>)> = vec![
+        (3, Box::new(taxi), vec![2.0, 5.0, 35.0]),
+        (3, Box::new(gloves), vec![2.0 / 3.0, 1.0 / 6.0, 1.0 / 6.0]),
+        (3, Box::new(council(&[3, 2, 2], 4)), vec![1.0 / 3.0; 3]),
+        (
+            4,
+            Box::new(council(&[4, 3, 2, 1], 6)),
+            vec![5.0 / 12.0, 3.0 / 12.0, 3.0 / 12.0, 1.0 / 12.0],
+        ),
+        (1, Box::new(|c: &Coalition| 10.0 + c.len() as f64), vec![1.0]),
+    ];
+    for (players, worth, wanted) in table {
+        let mut game = support::Formula(players, worth);
+        for estimator in regressions() {
+            let found = valued(&estimator, &mut game, Run::seeded(1));
+            for (score, wanted) in found.scores.iter().zip(&wanted) {
+                let name = estimator.name();
+                assert!((score.value - wanted).abs() < 1e-12, "{name}: {score:?} is not {wanted}");
+            }
+        }
+    }
+}
+
+#[test]
+fn games_of_pairs_are_exact_from_the_minimum_on() {
+    let players = 20;
+    let worth = |c: &Coalition| {
+        let strength: f64 = c.players().map(|p| p as f64 - 4.0).sum();
+        2.0 * strength - 0.01 * strength * strength
+    };
+    // φ_i = 2a_i − 0.01·(a_i² + a_i·Σ_{j≠i} a_j) = a_i·(2 − 0.01·Σ a_j), Σ a_j = 190 − 80.
+    for estimator in regressions() {
+        let mut game = support::Formula(players, worth);
+        let found = valued(&estimator, &mut game, Run::seeded(9).with_budget(2 * players as u64));
+        assert_eq!(found.evaluations, 40);
+        for (player, score) in found.scores.iter().enumerate() {
+            let wanted = (player as f64 - 4.0) * (2.0 - 0.01 * 110.0);
+            let off = (score.value - wanted).abs();
+            assert!(off < 1e-5, "{}: {off:e}", estimator.name());
+        }
+    }
+}
+
+#[test]
+fn games_of_triples_are_within_the_third_order_s_reach_and_not_the_second_s() {
+    let mut game = Formula::interaction(10, 4);
+    let exact = Table::of(&mut game).unwrap().shapley();
+    // 10 + C(10, 3) = 130 unknowns.
+    let run = || Run::seeded(2).with_budget(2 + 2 * 150);
+    let third: Any = Box::new(KAdd::of_order(3).unwrap());
+    let second: Any = Box::new(KAdd::of_order(2).unwrap());
+    let third = distance(&valued(&third, &mut game, run()), &exact);
+    let second = distance(&valued(&second, &mut game, run()), &exact);
+    assert!(third < 1e-3, "order 3 is off by {third}");
+    assert!(second > 10.0 * third, "order 2 is off by {second}");
+}
+
+#[test]
+fn errors_shrink_as_the_budget_grows() {
+    let mut game = Formula::saturating(12, 1);
+    let exact = Table::of(&mut game).unwrap().shapley();
+    for estimator in regressions() {
+        let mut mean_of = |budget: u64| {
+            let seeds = 0..6;
+            let of = |seed| {
+                let run = Run::seeded(seed).with_budget(budget);
+                distance(&valued(&estimator, &mut game, run), &exact)
+            };
+            seeds.map(of).sum::<f64>() / 6.0
+        };
+        let (small, middle, large) = (mean_of(50), mean_of(300), mean_of(1_800));
+        let name = estimator.name();
+        assert!(middle < 0.6 * small && large < 0.6 * middle, "{name}: {small} {middle} {large}");
+    }
+}
+
+#[test]
+fn error_bars_cover_what_they_say_and_not_much_more() {
+    let seeds = 40;
+    for (mut game, budget) in [
+        (Formula::coverage(10, 7), 120),
+        (Formula::saturating(10, 7), 80),
+        (Formula::voting(10, 7), 200),
+    ] {
+        let exact = Table::of(&mut game).unwrap().shapley();
+        for estimator in regressions() {
+            let (mut within, mut of, mut squares, mut claimed) = (0, 0, 0.0, 0.0);
+            for seed in 0..seeds {
+                let found = valued(&estimator, &mut game, Run::seeded(seed).with_budget(budget));
+                for (score, exact) in found.scores.iter().zip(&exact) {
+                    let (off, error) = (score.value - exact, score.estimator_error.unwrap());
+                    within += u32::from(off.abs() <= 2.0 * error);
+                    of += 1;
+                    squares += off * off;
+                    claimed += error * error;
+                }
+            }
+            let covered = f64::from(within) / f64::from(of);
+            let wider = (claimed / squares).sqrt();
+            let name = estimator.name();
+            println!("{name} on {budget}: covered {covered}, bars {wider} times the error");
+            assert!(covered > 0.9, "{name}: two bars cover only {covered}");
+            assert!(wider < 3.0, "{name}: bars are {wider} times as wide as the errors");
+        }
+    }
+}
+
+#[test]
+fn one_seed_gives_one_valuation_and_another_seed_another() {
+    let mut game = Formula::saturating(9, 1);
+    for estimator in regressions() {
+        let mut by = |seed| valued(&estimator, &mut game, Run::seeded(seed).with_budget(100));
+        assert_eq!(by(1), by(1));
+        assert_ne!(by(1).scores, by(2).scores, "{}", estimator.name());
+    }
+}
+
+/// Fails after `left` coalitions and remembers what it was asked.
+struct Fragile {
+    inner: Formula,
+    left: usize,
+    asked: Vec<Coalition>,
+    calls: usize,
+}
+
+impl Game for Fragile {
+    fn players(&self) -> usize {
+        self.inner.players()
+    }
+
+    fn value(&mut self, coalition: &Coalition) -> Result<f64, GameError> {
+        if self.left == 0 {
+            return Err(GameError::new("the evaluator died"));
+        }
+        self.left -= 1;
+        self.asked.push(coalition.clone());
+        self.inner.value(coalition)
+    }
+
+    fn values(&mut self, coalitions: &[Coalition]) -> Result<Vec<f64>, GameError> {
+        self.calls += 1;
+        if self.left < coalitions.len() {
+            return Err(GameError::new("the evaluator died"));
+        }
+        coalitions.iter().map(|coalition| self.value(coalition)).collect()
+    }
+}
+
+fn fragile(left: usize) -> Fragile {
+    Fragile { inner: Formula::coverage(10, 1), left, asked: Vec::new(), calls: 0 }
+}
+
+#[test]
+fn after_a_failure_a_cache_leads_to_the_same_valuation_without_asking_twice() {
+    for estimator in regressions() {
+        let whole = valued(&estimator, &mut fragile(usize::MAX), Run::seeded(4).with_budget(300));
+
+        let mut cache = Cache::new();
+        let mut game = fragile(150);
+        let run = Run::seeded(4).with_budget(300).remembering(&mut cache);
+        let refused = value(estimator.as_ref(), &mut game as &mut dyn Game, &ids(10), run);
+        assert_eq!(refused.unwrap_err().code(), "GAME_FAILED");
+        assert!(cache.len() > 20, "{}: only {} kept", estimator.name(), cache.len());
+
+        game.left = usize::MAX;
+        let run = Run::seeded(4).with_budget(300).remembering(&mut cache);
+        assert_eq!(valued(&estimator, &mut game, run), whole, "{}", estimator.name());
+        let asked = game.asked.len();
+        game.asked.sort();
+        game.asked.dedup();
+        assert_eq!((game.asked.len(), asked as u64), (asked, whole.evaluations));
+    }
+}
+
+#[test]
+fn games_are_asked_in_batches() {
+    for estimator in regressions() {
+        let mut game = fragile(usize::MAX);
+        let found = valued(&estimator, &mut game, Run::seeded(0).with_budget(500));
+        assert_eq!(found.evaluations, 500, "{}", estimator.name());
+        assert!(game.calls < 12, "{}: {} calls", estimator.name(), game.calls);
+    }
+}
+
+#[test]
+fn a_tolerance_and_a_time_end_them() {
+    let mut game = Formula::coverage(12, 1);
+    let exact = Table::of(&mut game).unwrap().shapley();
+    for estimator in regressions() {
+        let name = estimator.name();
+        let found = valued(&estimator, &mut game, Run::seeded(1).until(0.03));
+        assert!(found.evaluations < 4_096, "{name} looked at everything");
+        let off = distance(&found, &exact);
+        assert!(off < 0.06, "{name} is off by {off} after {} evaluations", found.evaluations);
+
+        let found = valued(&estimator, &mut game, Run::seeded(1).within(Duration::ZERO));
+        assert_eq!(found.evaluations, 24, "{name}: the minimum is done in any case");
+    }
+}
+
+#[test]
+fn as_many_pairs_as_unknowns_say_nothing_of_their_own_error() {
+    let estimator: Any = Box::new(LeverageShap);
+    let found = valued(&estimator, &mut Formula::voting(9, 1), Run::seeded(1).with_budget(18));
+    assert!(found.scores.iter().all(|score| score.estimator_error.is_none()), "{found:?}");
+}
+
+#[test]
+fn nonsense_is_refused_by_each_of_them() {
+    for estimator in regressions() {
+        let name = estimator.name();
+        let mut game = support::Formula(4, |c: &Coalition| {
+            if c.to_string() == "{0, 2, 3}" { f64::NAN } else { c.len() as f64 }
+        });
+        let refuse =
+            |game: &mut (dyn Game + 'static), ids: &[usize], run: Run<'_>| -> ValuationError {
+                value(estimator.as_ref(), game, ids, run).expect_err("this must be refused")
+            };
+        let refusal = refuse(&mut game, &ids(4), Run::seeded(0));
+        assert_eq!(refusal.code(), "VALUE_NOT_FINITE", "{name}");
+        assert!(refusal.to_string().contains("{0, 2, 3}"), "{name}: {refusal}");
+
+        let refusal = refuse(&mut game, &[1, 2, 3, 2], Run::seeded(0));
+        assert_eq!(refusal.code(), "DUPLICATE_ID", "{name}");
+        let refusal = refuse(&mut game, &ids(4), Run::seeded(0).with_budget(7));
+        assert_eq!(refusal.code(), "BUDGET_TOO_SMALL", "{name}");
+        assert!(refusal.to_string().contains("needs 8"), "{name}: {refusal}");
+        let mut nobody = support::Formula(0, |_: &Coalition| 0.0);
+        assert_eq!(refuse(&mut nobody, &[], Run::seeded(0)).code(), "NO_PLAYERS", "{name}");
+    }
+    for order in [0, 1, 4] {
+        let refusal = KAdd::of_order(order).unwrap_err();
+        assert_eq!(refusal.code(), "SETTING_OUT_OF_RANGE");
+        assert!(refusal.to_string().contains("2 or 3"), "{refusal}");
+    }
+}
