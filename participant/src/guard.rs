@@ -15,8 +15,8 @@ use std::path::Path;
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use florin_protocol::{
-    BlobRequest, Canonical, Commit, Digest, Enrol, Evidence, Market, NodeKey, NodeSigner, Round,
-    Signed, TaskId, UpdateHeader, WorkQuery, WorkRecord,
+    BlobRequest, Canonical, Commit, Digest, Enrol, Market, NodeKey, NodeSigner, Round, Signed,
+    TaskId, UpdateHeader, WorkQuery, WorkRecord,
 };
 
 use crate::chained::{ChainedError, ChainedFile};
@@ -267,7 +267,7 @@ mod tests {
             gap_nano: 0,
             scores: Vec::new(),
             units: 5,
-            evidence: Evidence::default(),
+            evidence: florin_protocol::Evidence::default(),
         };
         let result = WorkResult { valuation, metrics: Metrics::default(), model: Digest([8; 32]) };
         WorkRecord {

@@ -11,8 +11,9 @@ use std::time::Instant;
 use florin_learning::Engine;
 use florin_ledger::{Ledger, LedgerError, Refusal, StakeState, Terms};
 use florin_protocol::{
-    Address, Amount, BlobRequest, Canonical, Code, Digest, Phase, Role, Signed, Signer, TaskId,
-    TaskSpec, WorkOrder, WorkQuery, WorkRecord, WorkResult, WorkVerdict,
+    Address, Amount, BlobRequest, Canonical, Code, Digest, DrawError, Phase, Role, Round, Scope,
+    Signed, Signer, TaskId, TaskSpec, WorkOrder, WorkQuery, WorkRecord, WorkResult, WorkVerdict,
+    draw_rows, round_seed,
 };
 use florin_work::{Inputs, carry_out, model_bytes};
 
@@ -182,8 +183,9 @@ struct Server<'a, 'p> {
 
 struct Served {
     spec: TaskSpec,
-    /// The validation rows, fetched with the first order.
-    holdout: Option<Vec<u8>>,
+    /// Rounds whose report has been read, and the rows of the holdout that judged them.
+    read: u32,
+    exposed: Vec<u32>,
 }
 
 impl Server<'_, '_> {
@@ -248,7 +250,7 @@ impl Server<'_, '_> {
             (self.tell)(&Event::TaskSkipped { task, why });
             return Ok(());
         }
-        self.serving.insert(task, Served { spec: view.spec, holdout: None });
+        self.serving.insert(task, Served { spec: view.spec, read: 0, exposed: Vec::new() });
         Ok(())
     }
 
@@ -426,19 +428,19 @@ impl Server<'_, '_> {
         order: &WorkOrder,
         served: &mut Served,
     ) -> Result<Result<WorkResult, String>, ProviderError> {
-        let Served { spec, holdout } = served;
+        let drawn = match self.drawn(order, served)? {
+            Ok(drawn) => drawn,
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        let Served { spec, .. } = served;
         let model = model_bytes(spec);
-        if order.holdout != spec.holdout.digest {
-            return Ok(Err(format!("the order's holdout is {}, not the task's", order.holdout)));
-        }
         let total = model.saturating_mul(order.entries.len() as u64);
         if total > ORDER_BYTES_MAX {
             let why = format!("its updates have {total} bytes: at most {ORDER_BYTES_MAX}");
             return Ok(Err(why));
         }
-        if holdout.is_none() {
-            *holdout = Some(self.fetch(spec.id(), order.holdout, holdout_bytes(spec))?);
-        }
+        let rows =
+            self.parts.client.blob(order.holdout, spec.holdout.shown_bytes_max(spec.data.width))?;
         let base = self.fetch(spec.id(), order.base_model, model)?;
         let updates = order
             .entries
@@ -448,12 +450,31 @@ impl Server<'_, '_> {
         let inputs = Inputs {
             spec,
             base: &base,
-            holdout: holdout.as_deref().unwrap_or_default(),
+            drawn: &drawn,
+            holdout: &rows,
             entries: &order.entries,
             updates: &updates,
         };
         let outcome = carry_out(&inputs, self.parts.engine);
         Ok(outcome.map(|outcome| outcome.result).map_err(|error| error.to_string()))
+    }
+
+    /// The rows that the order's round must be judged by: whoever works on others is not paid for it.
+    /// The inner error says why there are none.
+    fn drawn(
+        &self,
+        order: &WorkOrder,
+        served: &mut Served,
+    ) -> Result<Result<Vec<u32>, DrawError>, ProviderError> {
+        let Scope { task, round, .. } = order.scope;
+        while served.read.saturating_add(1) < round.0 {
+            let next = Round(served.read.saturating_add(1));
+            let report = self.parts.client.report(task, next)?.body;
+            served.exposed.extend(&report.holdout.rows);
+            served.read = next.0;
+        }
+        let seed = round_seed(order.offer, &order.commits, &order.entries);
+        Ok(draw_rows(&served.spec.holdout, &served.exposed, seed))
     }
 
     fn fetch(&self, task: TaskId, digest: Digest, limit: u64) -> Result<Vec<u8>, ProviderError> {
@@ -478,14 +499,6 @@ impl Server<'_, '_> {
         }
         Ok(())
     }
-}
-
-/// The most bytes that a task's holdout can have: features as `f32`, labels as `u32`, a head.
-#[must_use]
-pub(crate) fn holdout_bytes(spec: &TaskSpec) -> u64 {
-    const HEAD: u64 = 4_096;
-    let row = u64::from(spec.data.width).saturating_add(1).saturating_mul(4);
-    row.saturating_mul(spec.holdout.rows.into()).saturating_add(HEAD)
 }
 
 /// Asks for the whole stake back and takes it where that is possible. Returns what is still at

@@ -4,11 +4,12 @@
 use florin_protocol::{
     Canonical, Closing, Digest, Offer, Report, RoundOutcome, TaskSpec, WorkResult, close_round,
 };
-use florin_work::Difference;
+use florin_work::{Difference, draw_differs};
 use serde_json::Value;
 
 /// The lines of `report` that contradict its offer, the report before it, or its own scores; the
-/// first first. What the scores are worth is not looked at: that takes the holdout.
+/// first first. `exposed` are the rows of the holdout that judged the rounds before. What the scores
+/// are worth is not looked at: that takes the rows themselves.
 ///
 /// ```text
 /// offer, report before ──┐
@@ -21,8 +22,10 @@ pub fn recheck(
     offer: &Offer,
     report: &Report,
     before: Option<&Report>,
+    exposed: &[u32],
 ) -> Vec<Difference> {
     let mut found = continues(spec, offer, report, before);
+    found.extend(draw_differs(spec, offer, report, exposed));
     if !found.is_empty() {
         return found;
     }
@@ -44,6 +47,7 @@ pub fn recheck(
         commits: &report.commits,
         entries: &report.entries,
         missing: &report.missing,
+        rows: &report.holdout.rows,
         result: stated.as_ref().map_err(|reason| *reason),
         work: &work,
     });
@@ -69,7 +73,6 @@ fn continues(
         ("previous", report.previous, previous),
         ("base_model", report.base_model, base),
         ("offer", report.offer, offer.digest()),
-        ("holdout", report.holdout, spec.holdout.digest),
     ];
     let wrong = table.iter().filter(|(_, reported, ours)| reported != ours);
     let mut found: Vec<Difference> =
@@ -96,8 +99,7 @@ fn cohort(
     let mut told: Vec<_> = report.entries.iter().map(|entry| entry.sender).collect();
     told.extend(report.missing.iter().map(|(sender, _)| *sender));
     told.sort_unstable();
-    let came = u32::try_from(report.entries.len()).unwrap_or(u32::MAX);
-    let enough = came >= spec.rounds.cohort_min || report.outcome != RoundOutcome::Settled;
+    let enough = spec.is_round(report.entries.len()) || report.outcome != RoundOutcome::Settled;
     let ascending = offer.cohort.is_sorted_by(|a, b| a < b);
     let rules = [
         ("offer.cohort ascending and within what the task asks", {

@@ -2,8 +2,8 @@
 
 use florin_learning::Engine;
 use florin_protocol::{
-    AbandonReason, Canonical, Closing, Code, Offer, Rejection, Report, RoundOutcome, UpdateHeader,
-    WorkResult, blob_digest, close_round, draw_rows, round_seed,
+    AbandonReason, Canonical, Closing, Code, Offer, Rejection, Report, RoundOutcome, TaskSpec,
+    UpdateHeader, WorkResult, blob_digest, close_round, draw_rows, round_seed,
 };
 use serde_json::Value;
 
@@ -150,24 +150,30 @@ fn evidence(inputs: &AuditInputs<'_>, found: &mut Vec<Difference>) {
     }
 }
 
-/// Whether the round is judged by the rows that its seed draws, whether the seed is what was said, and whether the rows
-/// are those that the task committed to.
-fn holdout(inputs: &AuditInputs<'_>, found: &mut Vec<Difference>) {
-    let AuditInputs { round, offer, report, exposed, .. } = *inputs;
+/// Where the rows that judge a round are not those that should: the seed is not what was said, the rows are not those
+/// that it draws, or an earlier round was judged by one of them. `exposed` are the rows of all earlier rounds.
+#[must_use]
+pub fn draw_differs(
+    spec: &TaskSpec,
+    offer: &Offer,
+    report: &Report,
+    exposed: &[u32],
+) -> Vec<Difference> {
+    let mut found = Vec::new();
     let said = &report.holdout;
     let seed = round_seed(offer.digest(), &report.commits, &report.entries);
     if said.seed != seed {
         found.push(difference("holdout.seed", &said.seed, &seed));
     }
-    let drawn = match round.spec.is_round(report.entries.len()) {
-        true => draw_rows(&round.spec.holdout, exposed, seed),
+    let drawn = match spec.is_round(report.entries.len()) {
+        true => draw_rows(&spec.holdout, exposed, seed),
         false => Ok(Vec::new()),
     };
     let drawn = match drawn {
         Ok(drawn) => drawn,
         Err(error) => {
             found.push(difference("holdout.rows", &format!("{} rows", said.rows.len()), &error));
-            return;
+            return found;
         }
     };
     if said.rows.len() != drawn.len() {
@@ -179,11 +185,22 @@ fn holdout(inputs: &AuditInputs<'_>, found: &mut Vec<Difference>) {
         let again = if exposed.contains(said) { ", shown in an earlier round" } else { "" };
         let reported = format!("row {said}{again}");
         found.push(difference(&format!("holdout.rows[{at}]"), &reported, &format!("row {ours}")));
-    } else if !drawn.is_empty()
-        && let Err(error) = check_shown(round.spec, &drawn, round.holdout)
+    }
+    found
+}
+
+/// Whether the round is judged by the rows that were drawn for it, and whether these are what the task committed to.
+fn holdout(inputs: &AuditInputs<'_>, found: &mut Vec<Difference>) {
+    let AuditInputs { round, offer, report, exposed, .. } = *inputs;
+    let differs = draw_differs(round.spec, offer, report, exposed);
+    let drawn = &report.holdout.rows;
+    if differs.is_empty()
+        && !drawn.is_empty()
+        && let Err(error) = check_shown(round.spec, drawn, round.holdout)
     {
         found.push(difference(&error.line(), &"shown", &error));
     }
+    found.extend(differs);
 }
 
 /// Whether a round was given up for the reason that it states.

@@ -14,7 +14,7 @@ mod opinion;
 mod round;
 mod spot;
 
-pub use audit::{AuditInputs, Difference, audit_round};
+pub use audit::{AuditInputs, Difference, audit_round, draw_differs};
 pub use check::{check_model, check_update, clip_update, encode, initial_model, model_bytes};
 pub use convert::{aggregation, model_spec, training};
 pub use holdout::{Committed, ShownError, check_shown};

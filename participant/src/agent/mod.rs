@@ -139,6 +139,7 @@ pub fn participate(
         running: Running { round: Round(0), stage: Stage::Fresh, told: false, loss_micro: None },
         last: None,
         read: 0,
+        exposed: Vec::new(),
         statements: Vec::new(),
         alarms: 0,
     };
@@ -172,6 +173,8 @@ struct Agent<'a, 'p> {
     /// The report read last, if any was.
     last: Option<Report>,
     read: u32,
+    /// The rows of the holdout that judged the rounds read so far.
+    exposed: Vec<u32>,
     statements: Vec<Statement>,
     alarms: u32,
 }

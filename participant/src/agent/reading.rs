@@ -19,7 +19,7 @@ impl Agent<'_, '_> {
                 let report = self.with_client(|| client.report(task, round))?;
                 let offer = self.with_client(|| client.offer(task, round))?;
                 let last = self.last.as_ref();
-                let found = recheck(&self.spec, &offer.body, &report.body, last);
+                let found = recheck(&self.spec, &offer.body, &report.body, last, &self.exposed);
                 if let Some(first) = found.into_iter().next() {
                     self.tell(&Event::ReportWrong { round, first });
                 }
@@ -38,6 +38,7 @@ impl Agent<'_, '_> {
             None => self.tell(&Event::ReportedWithout { round }),
         }
         self.read = round.0;
+        self.exposed.extend(&report.body.holdout.rows);
         self.last = Some(report.body);
         Ok(())
     }

@@ -139,7 +139,7 @@ mod tests {
             offer: Some(offer),
             model,
             wanted: Vec::new(),
-            holdout_public: false,
+            holdout_wanted: false,
         }
     }
 

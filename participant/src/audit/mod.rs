@@ -6,13 +6,14 @@
 //! | offers, reports | signed by the coordinator's node key, each continuing the one before |
 //! | updates | headers signed by their senders' registered node keys, bytes of the stated digests |
 //! | work | records signed by pledged providers, each paid once, with the report's own result |
-//! | scores, model | recomputed from the bytes, once the holdout is public |
+//! | rows | drawn by the seed that the round comes to, never twice, proven to be those committed to |
+//! | scores, model | recomputed from the bytes, round by round as they are reported |
 //! | weights to root | recomputed from the scores, exactly |
 //! | money | every settlement on the ledger is a report's, and every settled report has one |
 //! | receipts | whoever has one finds its update among the round's entries |
 //!
-//! Where something differs, the first line is named. Where something cannot be checked, or not yet,
-//! that is said too: silence about it would look like agreement.
+//! Where something differs, the first line is named. Where something cannot be checked any more, that
+//! is said too: silence about it would look like agreement.
 
 mod books;
 mod receipts;
@@ -26,13 +27,13 @@ use std::ops::RangeInclusive;
 use florin_learning::Engine;
 use florin_ledger::{Ledger, LedgerError};
 use florin_protocol::{
-    Address, Canonical, Code, Digest, NodeKey, Offer, Receipt, Report, Role, Round, RoundOutcome,
+    Address, Canonical, Digest, NodeKey, Offer, Receipt, Report, Role, Round, RoundOutcome, Scope,
     Signed, TaskId, TaskSpec, TaskView, UpdateHeader,
 };
 use florin_work::{AuditInputs, Difference, Inputs, WorkError, audit_round as recompute};
 
 use crate::client::{Client, ClientError};
-use crate::provider::{ORDER_BYTES_MAX, holdout_bytes};
+use crate::provider::ORDER_BYTES_MAX;
 use crate::recheck::{difference, recheck};
 
 /// What the audit of a task found.
@@ -44,8 +45,6 @@ pub struct AuditReport {
     pub rounds: Vec<RoundAudit>,
     /// Lines in which the ledger disagrees with the reports.
     pub ledger: Vec<Difference>,
-    /// What could not be checked, and when it can be.
-    pub not_yet: Option<NotYet>,
     /// What can never be checked any more, and why.
     pub untold: Vec<String>,
 }
@@ -62,39 +61,6 @@ pub struct RoundAudit {
     /// Lines that disagree, the first first.
     pub differences: Vec<Difference>,
 }
-
-/// Something that is not public yet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NotYet {
-    /// What was checked without it.
-    pub checked: &'static str,
-    /// What waits for it.
-    pub waits: &'static str,
-}
-
-impl NotYet {
-    /// The stable code.
-    pub const CODE: &'static str = "NOT_YET_PUBLIC";
-}
-
-impl std::fmt::Display for NotYet {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "the holdout is published after the last round, so that nobody can train on it. \
-             Checked without it: {}. Waits for it: {} [{}]",
-            self.checked,
-            self.waits,
-            Self::CODE
-        )
-    }
-}
-
-const WITHOUT_HOLDOUT: NotYet = NotYet {
-    checked: "signatures, the chain of reports, update bytes, weights, payouts, debits, running \
-              totals, root, and the ledger",
-    waits: "scores, their errors, and the aggregated model",
-};
 
 impl AuditReport {
     /// How many lines disagree.
@@ -183,7 +149,7 @@ pub fn audit_task(
     if first == 0 || last > view.reported || (first > last && view.reported > 0) {
         return Err(AuditError::NoSuchRounds { first, last, reported: view.reported });
     }
-    let mut auditor = Auditor::new(client, Some(ledger), &view)?;
+    let mut auditor = Auditor::new(client, Some(ledger), &view);
     let mut audited = Vec::new();
     let mut reports: Vec<Report> = Vec::new();
     for round in (1..=view.reported).map(Round) {
@@ -201,15 +167,15 @@ pub fn audit_task(
                 audited.push(chain_broken(&report, before));
             }
         }
+        auditor.exposed.extend(&report.holdout.rows);
         reports.push(report);
     }
     let ledger = books::audit(client, ledger, &view.spec, &mut reports)?;
-    let not_yet = auditor.holdout.is_none().then_some(WITHOUT_HOLDOUT);
-    Ok(AuditReport { task, rounds: audited, ledger, not_yet, untold: auditor.untold })
+    Ok(AuditReport { task, rounds: audited, ledger, untold: auditor.untold })
 }
 
-/// Audits one round, without the ledger and the rounds before: whether its work was paid before,
-/// and its provider pledged, only [`audit_task`] can see.
+/// Audits one round, without the ledger; of the rounds before, only their rows of the holdout are
+/// looked at. Whether its work was paid before, and its provider pledged, only [`audit_task`] can see.
 ///
 /// # Errors
 /// As [`audit_task`].
@@ -224,12 +190,15 @@ pub fn audit_round(
         let (first, last) = (round.0, round.0);
         return Err(AuditError::NoSuchRounds { first, last, reported: view.reported });
     }
-    let before = match round.0.checked_sub(1) {
-        None | Some(0) => None,
-        Some(before) => Some(client.report(task, Round(before))?.body),
-    };
+    let mut auditor = Auditor::new(client, None, &view);
+    let mut before = None;
+    for earlier in (1..round.0).map(Round) {
+        let report = client.report(task, earlier)?.body;
+        auditor.exposed.extend(&report.holdout.rows);
+        before = Some(report);
+    }
     let report = client.report(task, round)?.body;
-    Auditor::new(client, None, &view)?.audit(&report, before.as_ref(), engine)
+    auditor.audit(&report, before.as_ref(), engine)
 }
 
 fn chain_broken(report: &Report, before: Digest) -> RoundAudit {
@@ -244,6 +213,8 @@ fn chain_broken(report: &Report, before: Digest) -> RoundAudit {
 /// What a round was computed from.
 struct Bytes {
     base: Vec<u8>,
+    /// The rows that judge it; empty where too few updates came.
+    shown: Vec<u8>,
     updates: Vec<Vec<u8>>,
 }
 
@@ -259,8 +230,8 @@ struct Auditor<'a> {
     client: &'a Client,
     ledger: Option<&'a dyn Ledger>,
     spec: &'a TaskSpec,
-    /// Absent before it is public.
-    holdout: Option<Vec<u8>>,
+    /// The rows of the holdout that judged the rounds before.
+    exposed: Vec<u32>,
     keys: BTreeMap<(Address, Role), Option<NodeKey>>,
     /// Work records that were paid, and in which round first.
     paid: BTreeMap<Digest, Round>,
@@ -268,18 +239,10 @@ struct Auditor<'a> {
 }
 
 impl<'a> Auditor<'a> {
-    fn new(
-        client: &'a Client,
-        ledger: Option<&'a dyn Ledger>,
-        view: &'a TaskView,
-    ) -> Result<Self, AuditError> {
-        let spec = &view.spec;
-        let holdout = match view.holdout_public {
-            true => public(client.blob(spec.holdout.digest, holdout_bytes(spec)))?,
-            false => None,
-        };
+    fn new(client: &'a Client, ledger: Option<&'a dyn Ledger>, view: &'a TaskView) -> Self {
         let (keys, paid) = (BTreeMap::new(), BTreeMap::new());
-        Ok(Self { client, ledger, spec, holdout, keys, paid, untold: Vec::new() })
+        let (exposed, untold) = (Vec::new(), Vec::new());
+        Self { client, ledger, spec: &view.spec, exposed, keys, paid, untold }
     }
 
     fn audit(
@@ -299,12 +262,13 @@ impl<'a> Auditor<'a> {
         let papers = Papers { report, before, offer: &offer, headers: &headers };
         let recomputed = match self.bytes(report, &mut found)? {
             Some(bytes) if found.is_empty() => {
-                self.recompute(&papers, &bytes, engine, &mut found)?
+                self.recompute(&papers, &bytes, engine, &mut found)?;
+                true
             }
             _ => false,
         };
         if !recomputed {
-            found.extend(recheck(self.spec, &offer, report, before));
+            found.extend(recheck(self.spec, &offer, report, before, &self.exposed));
         }
         Ok(RoundAudit { round, outcome: report.outcome, recomputed, differences: found })
     }
@@ -372,7 +336,8 @@ impl<'a> Auditor<'a> {
         Ok(())
     }
 
-    /// The base model and the updates, if their bytes are what the report says.
+    /// The base model, the updates and the rows, if they are there and have the digests that the
+    /// report says. The rows have proofs instead, which are looked at when they are used.
     fn bytes(
         &self,
         report: &Report,
@@ -392,7 +357,30 @@ impl<'a> Auditor<'a> {
             updates.extend(self.blob(&line, entry.update, limit, found)?);
         }
         let complete = updates.len() == report.entries.len();
-        Ok(base.filter(|_| complete).map(|base| Bytes { base, updates }))
+        let shown = self.shown(report, found)?;
+        let both = base.filter(|_| complete).zip(shown);
+        Ok(both.map(|(base, shown)| Bytes { base, shown, updates }))
+    }
+
+    /// The rows that judge the round, if some were drawn.
+    fn shown(
+        &self,
+        report: &Report,
+        found: &mut Vec<Difference>,
+    ) -> Result<Option<Vec<u8>>, AuditError> {
+        if !self.spec.is_round(report.entries.len()) {
+            return Ok(Some(Vec::new()));
+        }
+        let limit = self.spec.holdout.shown_bytes_max(self.spec.data.width);
+        let Scope { task, round, .. } = report.scope;
+        match self.client.shown(task, round, limit) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(ClientError::Rejected(rejection)) => {
+                found.push(difference("holdout.rows", &"shown", &rejection));
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn blob(
@@ -416,38 +404,35 @@ impl<'a> Auditor<'a> {
         }
     }
 
-    /// Scores, model, and all that follows. Returns whether there was a holdout to do it with.
+    /// Rows, scores, model, and all that follows.
     fn recompute(
         &self,
         papers: &Papers<'_>,
         bytes: &Bytes,
         engine: &mut dyn Engine,
         found: &mut Vec<Difference>,
-    ) -> Result<bool, AuditError> {
-        let Some(holdout) = &self.holdout else {
-            return Ok(false);
-        };
+    ) -> Result<(), AuditError> {
         let Papers { report, before, offer, headers } = *papers;
-        let Bytes { base, updates } = bytes;
+        let Bytes { base, shown, updates } = bytes;
         let inputs = AuditInputs {
-            round: Inputs { spec: self.spec, base, holdout, entries: &report.entries, updates },
+            round: Inputs {
+                spec: self.spec,
+                base,
+                drawn: &report.holdout.rows,
+                holdout: shown,
+                entries: &report.entries,
+                updates,
+            },
             offer,
             report,
             before,
+            exposed: &self.exposed,
             headers,
         };
         let round = report.scope.round;
         let differs =
             recompute(&inputs, engine).map_err(|source| AuditError::Work { round, source })?;
         found.extend(differs);
-        Ok(true)
-    }
-}
-
-/// What a rejection with `NOT_YET_PUBLIC` is: no error, but nothing.
-fn public(bytes: Result<Vec<u8>, ClientError>) -> Result<Option<Vec<u8>>, ClientError> {
-    match bytes {
-        Err(ClientError::Rejected(rejection)) if rejection.code == Code::NotYetPublic => Ok(None),
-        other => other.map(Some),
+        Ok(())
     }
 }

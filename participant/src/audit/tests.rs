@@ -2,7 +2,10 @@
 
 use florin_learning::{EngineKind, engine};
 use florin_ledger::Settlement;
-use florin_protocol::{Amount, Missing, NodeSigner, PayoutId, Registration, Signer, Tick};
+use florin_protocol::{
+    Amount, HoldoutRound, Missing, NodeSigner, PayoutId, Phase, Registration, Signer, Tick,
+    draw_rows, round_seed,
+};
 
 use super::*;
 use crate::agent::{Participant, ParticipantConfig, participate};
@@ -84,7 +87,6 @@ fn an_honest_task_is_recomputed_without_a_difference() {
     play(&market, usize::MAX);
     let report = audit(&market, None).unwrap();
     assert_eq!((report.rounds.len(), report.recomputed(), report.differences()), (3, 3, 0));
-    assert_eq!(report.not_yet, None);
     let part = audit(&market, Some(2..=2)).unwrap();
     assert_eq!((part.rounds.len(), part.recomputed(), part.differences()), (1, 1, 0));
     let mut engine = engine(EngineKind::Reference, 1).unwrap();
@@ -96,17 +98,56 @@ fn an_honest_task_is_recomputed_without_a_difference() {
 }
 
 #[test]
-fn before_the_holdout_is_public_the_rest_is_audited_and_said_to_be_so() {
+fn a_settled_round_is_recomputed_while_the_next_ones_are_still_to_come() {
     let market = Market::begin(1, false);
-    play(&market, 2);
-    let report = audit(&market, None).unwrap();
-    assert_eq!((report.rounds.len(), report.recomputed(), report.differences()), (2, 0, 0));
-    let not_yet = report.not_yet.unwrap().to_string();
-    assert!(not_yet.contains("NOT_YET_PUBLIC") && not_yet.contains("scores"), "{not_yet}");
+    for rounds in 1..=2 {
+        play(&market, rounds);
+        let report = audit(&market, None).unwrap();
+        let found = (report.rounds.len(), report.recomputed(), report.differences());
+        assert_eq!(found, (rounds, rounds, 0));
+        assert!(market.client().task(market.task).unwrap().phase != Phase::Done);
+    }
 }
 
 #[test]
-fn a_lie_about_money_is_found_at_its_line_without_the_holdout() {
+fn rows_that_should_not_judge_a_round_are_named() {
+    let lies = [
+        (Lie::ForgedRow, "holdout.rows[2]", "does not lead to the root"),
+        (Lie::OtherSeed, "holdout.seed", ""),
+        (Lie::HiddenRows, "holdout.rows", "NOT_YET_PUBLIC"),
+    ];
+    for (lie, line, why) in lies {
+        let market = Market::begin(1, false);
+        market.lie(lie);
+        play(&market, 1);
+        let report = audit(&market, None).unwrap();
+        let (round, first) = report.first().unwrap();
+        assert_eq!((round, first.line.as_str()), (Some(Round(1)), line), "{report:?}");
+        assert!(first.recomputed.contains(why), "{report:?}");
+    }
+}
+
+#[test]
+fn a_row_that_judges_a_second_round_is_named() {
+    let market = Market::begin(1, false);
+    play(&market, 1);
+    market.lie(Lie::SameRows);
+    play(&market, usize::MAX);
+    let report = audit(&market, None).unwrap();
+    let (round, first) = report.first().unwrap();
+    assert_eq!((round, first.line.as_str()), (Some(Round(2)), "holdout.rows[0]"));
+    assert!(first.reported.ends_with("shown in an earlier round"), "{first:?}");
+    assert!(report.rounds[2].differences.iter().any(|d| d.line == "holdout.rows[0]"));
+    // Also when the round that showed it first is not audited itself, and when one is looked at alone.
+    let part = audit(&market, Some(2..=2)).unwrap();
+    assert_eq!(first_line(&part).as_deref(), Some("holdout.rows[0]"));
+    let mut engine = engine(EngineKind::Reference, 1).unwrap();
+    let one = audit_round(&market.client(), market.task, Round(2), engine.as_mut()).unwrap();
+    assert_eq!(one.differences[0].line, "holdout.rows[0]");
+}
+
+#[test]
+fn a_lie_about_money_is_found_at_its_line() {
     let market = Market::begin(1, false);
     market.lie(Lie::WrongPayout);
     play(&market, 1);
@@ -116,7 +157,7 @@ fn a_lie_about_money_is_found_at_its_line_without_the_holdout() {
 }
 
 #[test]
-fn an_entry_that_is_not_its_senders_header_is_found_without_the_holdout() {
+fn an_entry_that_is_not_its_senders_header_is_found() {
     let market = Market::begin(1, false);
     market.lie(Lie::MoreRows);
     play(&market, 1);
@@ -124,14 +165,12 @@ fn an_entry_that_is_not_its_senders_header_is_found_without_the_holdout() {
 }
 
 #[test]
-fn a_lie_about_a_score_is_found_once_the_holdout_is_public() {
+fn a_lie_about_a_score_is_found_as_soon_as_the_round_is_settled() {
     let market = Market::begin(1, false);
     market.lie(Lie::WrongScore);
     play(&market, 1);
-    assert_eq!(audit(&market, None).unwrap().differences(), 0, "it pays what it states");
-    play(&market, usize::MAX);
     let report = audit(&market, None).unwrap();
-    assert_eq!(report.recomputed(), 3);
+    assert_eq!(report.recomputed(), 1);
     let line = first_line(&report).unwrap();
     assert!(line.contains("score"), "{line}");
 }
@@ -311,14 +350,14 @@ fn a_receipt_whose_update_was_left_out_is_evidence() {
 }
 
 #[test]
-fn an_offer_or_a_cohort_that_does_not_add_up_is_found_without_the_holdout() {
+fn an_offer_or_a_cohort_that_does_not_add_up_is_found_without_any_row() {
     type Change<'a> = &'a dyn Fn(&mut Offer, &mut Report);
     let market = Market::begin(1, false);
     play(&market, 1);
     let client = market.client();
     let offer = client.offer(market.task, Round(1)).unwrap().body;
     let report = client.report(market.task, Round(1)).unwrap().body;
-    assert_eq!(recheck(&market.spec, &offer, &report, None), []);
+    assert_eq!(recheck(&market.spec, &offer, &report, None, &[]), []);
     let stranger = Address([1; 20]);
     let changes: [(&str, Change<'_>); 5] = [
         ("offer.pool", &|offer, _| offer.pool = fln("9")),
@@ -339,7 +378,13 @@ fn an_offer_or_a_cohort_that_does_not_add_up_is_found_without_the_holdout() {
         let (mut offer, mut report) = (offer.clone(), report.clone());
         change(&mut offer, &mut report);
         report.offer = offer.digest();
-        let found = recheck(&market.spec, &offer, &report, None);
+        let seed = round_seed(report.offer, &report.commits, &report.entries);
+        let rows = match market.spec.is_round(report.entries.len()) {
+            true => draw_rows(&market.spec.holdout, &[], seed).unwrap(),
+            false => Vec::new(),
+        };
+        report.holdout = HoldoutRound { seed, rows };
+        let found = recheck(&market.spec, &offer, &report, None, &[]);
         let lines: Vec<_> = found.iter().map(|difference| difference.line.as_str()).collect();
         assert_eq!(lines, [line]);
     }

@@ -230,6 +230,25 @@ impl Client {
         check_digest(digest, bytes)
     }
 
+    /// Uploads all the rows of a task's holdout, in their canonical form. Again: nothing changes.
+    ///
+    /// # Errors
+    /// A rejection, or those of any request.
+    pub fn put_holdout(&self, task: TaskId, bytes: &[u8]) -> Result<(), ClientError> {
+        let mut reader = bytes;
+        let path = format!("tasks/{task}/holdout");
+        self.http.send("PUT", &path, length(bytes), &mut reader)?.done()
+    }
+
+    /// The rows that judge a round, at most `limit` bytes. Whether they are those that the task
+    /// committed to is the caller's to check: [`florin_work::check_shown`].
+    ///
+    /// # Errors
+    /// A rejection (`NOT_YET_PUBLIC` before they are drawn), or those of any request.
+    pub fn shown(&self, task: TaskId, round: Round, limit: u64) -> Result<Vec<u8>, ClientError> {
+        self.http.bytes(&of_round(task, round, "holdout"), limit)
+    }
+
     /// Asks to take part in a task.
     ///
     /// # Errors

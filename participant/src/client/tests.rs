@@ -96,7 +96,7 @@ fn a_flipped_byte_in_a_blob_is_seen() {
 fn rejections_keep_their_code() {
     let market = Market::begin(1, false);
     let client = market.client();
-    let error = client.blob(market.spec.holdout.digest, 10_000).unwrap_err();
+    let error = client.shown(market.task, Round(1), 10_000).unwrap_err();
     assert_eq!((error.code(), error.rejection().is_some()), ("NOT_YET_PUBLIC", true));
     assert_eq!(client.task(TaskId([1; 32])).unwrap_err().code(), "UNKNOWN_TASK");
     assert_eq!(client.blob(Digest([1; 32]), 10).unwrap_err().code(), "NOT_FOUND");

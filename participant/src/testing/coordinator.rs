@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use florin_learning::data::canonical_bytes;
 use florin_learning::{EngineKind, engine};
 use florin_ledger::{Ledger, LocalChain, Settlement};
 use florin_protocol::{
@@ -12,9 +11,9 @@ use florin_protocol::{
     Digest, Enrol, Entry, MarketInfo, Missing, NodeSigner, Offer, Phase, Receipt, Registration,
     Rejection, Report, Role, Round, RoundOutcome, Scope, Signed, Signer, TaskSpec, TaskSummary,
     TaskView, Tick, UpdateHeader, WorkOrder, WorkQuery, WorkRecord, WorkResult, WorkVerdict,
-    blob_digest, close_round, totals_tree,
+    blob_digest, close_round, draw_rows, round_seed, totals_tree,
 };
-use florin_work::{Inputs, Outcome, carry_out, initial_model};
+use florin_work::{Committed, Inputs, Outcome, carry_out, initial_model};
 use serde::Serialize;
 
 use super::{rows, wallet};
@@ -54,6 +53,14 @@ pub(crate) enum Lie {
     OtherResult,
     /// The work of round 1 is paid again in every round.
     SameRecord,
+    /// A row that is shown has another feature than the one that was committed to.
+    ForgedRow,
+    /// Rounds after the first are judged by the first one's rows.
+    SameRows,
+    /// The report states another seed, and the rows that it draws.
+    OtherSeed,
+    /// The rows are not shown to anybody.
+    HiddenRows,
     /// The work is paid to wallet 6, which never pledged anything.
     Accomplice,
 }
@@ -78,6 +85,7 @@ pub(super) struct State {
     pub(super) updates: BTreeMap<Address, (Signed<UpdateHeader>, Receipt)>,
     pub(super) past: Vec<Past>,
     pub(super) blobs: BTreeMap<Digest, Vec<u8>>,
+    pub(super) holdout: Committed,
     pub(super) order: Option<WorkOrder>,
     pub(super) wants_provider: bool,
     pub(super) lies: Vec<Lie>,
@@ -102,7 +110,6 @@ impl State {
         wants_provider: bool,
     ) -> Self {
         let model = initial_model(&spec.model, 1).unwrap();
-        let holdout = canonical_bytes(&rows(60, 99));
         Self {
             spec,
             node,
@@ -115,7 +122,8 @@ impl State {
             commits: BTreeMap::new(),
             updates: BTreeMap::new(),
             past: Vec::new(),
-            blobs: [model, holdout].into_iter().map(|b| (blob_digest(&b), b)).collect(),
+            blobs: BTreeMap::from([(blob_digest(&model), model)]),
+            holdout: Committed::new(rows(180, 99)),
             order: None,
             wants_provider,
             lies: Vec::new(),
@@ -147,10 +155,11 @@ impl State {
             ["tasks", _] => refuse(Code::UnknownTask),
             ["tasks", _, "rounds", r, "report"] => json(&self.node.sign(past(r)?.report.clone())),
             ["tasks", _, "rounds", r, "offer"] => json(&self.node.sign(past(r)?.offer.clone())),
+            ["tasks", _, "rounds", r, "holdout"] => self.shown_again(&past(r)?.report),
             ["tasks", _, "rounds", r, "headers"] => json(&past(r)?.headers),
             ["tasks", _, "rounds", r, "records"] => json(&past(r)?.records),
             ["tasks", _, "proof", who] => self.proof(who.parse().unwrap()),
-            ["blobs", digest] => self.blob(digest.parse().unwrap(), false),
+            ["blobs", digest] => self.blob(digest.parse().unwrap()),
             _ => refuse(Code::NotFound),
         }
     }
@@ -182,7 +191,7 @@ impl State {
             }
             ["work", "blob"] => {
                 let said: Signed<BlobRequest> = serde_json::from_slice(body).map_err(read)?;
-                return self.blob(said.body.digest, true);
+                return self.blob(said.body.digest);
             }
             ["work"] => {
                 let said: Signed<WorkRecord> = serde_json::from_slice(body).map_err(read)?;
@@ -238,7 +247,7 @@ impl State {
             offer: self.offer.clone().map(|offer| self.node.sign(offer)),
             model: self.model(),
             wanted: Vec::new(),
-            holdout_public: self.phase == Phase::Done,
+            holdout_wanted: false,
         }
     }
 
@@ -246,14 +255,48 @@ impl State {
         self.past.last().map_or(self.spec.base_model, |past| past.report.model)
     }
 
-    fn blob(&self, digest: Digest, order: bool) -> Answer {
-        let hidden = digest == self.spec.holdout.digest && self.phase != Phase::Done;
+    /// The seed that the round comes to and the rows that it draws, unless the coordinator lies.
+    fn draw(&self, offer: &Offer, entries: &[Entry]) -> (Digest, Vec<u32>) {
+        let mut seed = round_seed(offer.digest(), &self.said(), entries);
+        if self.lies(Lie::OtherSeed) {
+            seed = Digest([1; 32]);
+        }
+        let earlier = self.past.iter().flat_map(|past| past.report.holdout.rows.clone());
+        let exposed: Vec<u32> = match self.lies(Lie::SameRows) {
+            true => Vec::new(),
+            false => earlier.collect(),
+        };
+        match self.past.first() {
+            _ if !self.spec.is_round(entries.len()) => (seed, Vec::new()),
+            Some(first) if self.lies(Lie::SameRows) => (seed, first.report.holdout.rows.clone()),
+            _ => (seed, draw_rows(&self.spec.holdout, &exposed, seed).unwrap()),
+        }
+    }
+
+    /// The bytes in which rows are shown.
+    fn shown(&self, drawn: &[u32]) -> Vec<u8> {
+        let mut shown = self.holdout.show(drawn).unwrap();
+        if let (true, Some(row)) = (self.lies(Lie::ForgedRow), shown.rows.get_mut(2)) {
+            row.row[0] ^= 1;
+        }
+        shown.to_bytes()
+    }
+
+    fn shown_again(&self, report: &Report) -> Answer {
+        match self.lies(Lie::HiddenRows) {
+            true => refuse(Code::NotYetPublic),
+            false => Ok(self.shown(&report.holdout.rows)),
+        }
+    }
+
+    fn said(&self) -> Vec<(Address, Digest)> {
+        self.commits.values().map(|said| (said.sender, said.commitment)).collect()
+    }
+
+    fn blob(&self, digest: Digest) -> Answer {
         let Some(bytes) = self.blobs.get(&digest) else {
             return refuse(Code::NotFound);
         };
-        if hidden && !order {
-            return refuse(Code::NotYetPublic);
-        }
         let mut bytes = bytes.clone();
         if self.lies(Lie::WrongBytes) {
             bytes[10] ^= 1;
@@ -359,6 +402,7 @@ impl State {
                 sender: header.sender,
                 header: header.digest(),
                 update: header.update,
+                salt: header.salt,
                 rows_declared: header.rows,
                 rows_counted: self.spec.rows_counted(header.rows, bond(header.sender)),
                 bond: bond(header.sender),
@@ -370,11 +414,17 @@ impl State {
     fn value(&mut self) {
         self.change(Phase::Valuing);
         if self.wants_provider {
+            let (offer, entries) = (self.offer.clone().unwrap(), self.entries());
+            let shown = self.shown(&self.draw(&offer, &entries).1);
+            let holdout = blob_digest(&shown);
+            self.blobs.insert(holdout, shown);
             self.order = Some(WorkOrder {
                 scope: self.scope(),
+                offer: offer.digest(),
                 base_model: self.model(),
-                holdout: self.spec.holdout.digest,
-                entries: self.entries(),
+                holdout,
+                commits: self.said(),
+                entries,
                 due: Tick::NEVER,
             });
         } else {
@@ -433,10 +483,12 @@ impl State {
         }
         let updates: Vec<Vec<u8>> =
             entries.iter().map(|entry| self.blobs[&entry.update].clone()).collect();
+        let drawn = self.draw(offer, entries).1;
         let inputs = Inputs {
             spec: &self.spec,
             base: &self.blobs[&offer.base_model],
-            holdout: &self.blobs[&self.spec.holdout.digest],
+            drawn: &drawn,
+            holdout: &self.holdout.show(&drawn).unwrap().to_bytes(),
             entries,
             updates: &updates,
         };
@@ -471,8 +523,7 @@ impl State {
         result: Result<&WorkResult, AbandonReason>,
         records: &[Signed<WorkRecord>],
     ) -> Report {
-        let commits: Vec<_> =
-            self.commits.values().map(|said| (said.sender, said.commitment)).collect();
+        let (seed, drawn) = self.draw(offer, entries);
         let absent = offer.cohort.iter().filter(|who| !entries.iter().any(|e| e.sender == **who));
         let missing: Vec<_> = absent
             .map(|who| match self.commits.contains_key(who) {
@@ -487,13 +538,15 @@ impl State {
             spec: &self.spec,
             offer,
             before: self.past.last().map(|past| &past.report),
-            commits: &commits,
+            commits: &self.said(),
             entries,
             missing: &missing,
+            rows: &drawn,
             result,
             work: &work,
         })
         .unwrap();
+        report.holdout.seed = seed;
         if self.lies(Lie::WrongPayout) {
             let line = &mut report.lines[0];
             line.payout = line.payout.plus(Amount::from_units(1)).unwrap();

@@ -9,14 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use florin_learning::Dataset;
-use florin_learning::data::canonical_bytes;
 use florin_ledger::{Genesis, Ledger, LocalChain, Terms};
 use florin_protocol::{
     Aggregation, Amount, Budget, ChainId, DataSchema, Digest, Estimator, Holdout,
     Market as MarketId, Micro, Model, NodeSigner, RoundRules, Signer, TaskId, TaskSpec, Tick,
     Training, blob_digest,
 };
-use florin_work::initial_model;
+use florin_work::{Committed, initial_model};
 
 use crate::client::{Client, ClientConfig};
 use crate::secret::Secret;
@@ -69,7 +68,7 @@ fn spec_in(market: MarketId, cohort: u32) -> TaskSpec {
         base_model: blob_digest(&initial_model(&model, 1).unwrap()),
         model,
         data: DataSchema { width: 4, classes: 3 },
-        holdout: Holdout { digest: blob_digest(&canonical_bytes(&rows(60, 99))), rows: 60 },
+        holdout: Holdout { root: Committed::new(rows(180, 99)).root(), rows: 180, per_round: 60 },
         training: Training {
             epochs: 2,
             batch: 8,
