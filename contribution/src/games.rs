@@ -15,7 +15,8 @@ const PLAYERS_MAX: usize = 24;
 #[derive(Debug, Clone, PartialEq)]
 pub enum Formula {
     /// `0.85·(1 − exp(−Σ_{i∈S} a_i))`: every row of data helps, and each next one less. One `a` a
-    /// player, drawn evenly from 0.05 to 0.5.
+    /// player, drawn evenly from 0.05 to 0.5 where there are 10 players, and so much less where
+    /// there are more that all of them together hold about as much.
     Saturating {
         /// The `a_i`.
         strengths: Vec<f64>,
@@ -49,16 +50,18 @@ impl Formula {
     /// The saturating game of `seed`.
     pub fn saturating(players: usize, seed: u64) -> Self {
         let mut draw = Draw::new(seed, 1);
-        Self::Saturating { strengths: (0..players).map(|_| 0.05 + 0.45 * draw.unit()).collect() }
+        let each = 10.0 / players as f64;
+        let strengths = (0..players).map(|_| (0.05 + 0.45 * draw.unit()) * each).collect();
+        Self::Saturating { strengths }
     }
 
-    /// The coverage game of `seed`: each player holds rows of two classes, 0.2 to 1.2 of each.
+    /// The coverage game of `seed`: each player holds rows of two classes, 0.6 to 3.6 of each.
     pub fn coverage(players: usize, seed: u64) -> Self {
         let mut draw = Draw::new(seed, 2);
         let mut rows = vec![[0.0; CLASSES]; players];
         for held in rows.iter_mut().take(players.saturating_sub(2)) {
             for class in draw.coalition(CLASSES, 2).players() {
-                held[class] = 0.2 + draw.unit();
+                held[class] = 0.6 + 3.0 * draw.unit();
             }
         }
         if players > 3 {
