@@ -86,6 +86,7 @@ pub(super) struct DataSection {
 pub(super) struct HoldoutSection {
     pub(super) source: String,
     pub(super) rows: Option<String>,
+    pub(super) per_round: Option<u32>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -54,6 +54,8 @@ pub(crate) struct Ready {
     pub(crate) base_model: Vec<u8>,
     /// The validation rows' canonical bytes.
     pub(crate) holdout: Vec<u8>,
+    /// Whether the file leaves out how many rows judge a round: they are shared among the rounds then.
+    pub(crate) shared: bool,
 }
 
 /// Reads a task file and everything it names.
@@ -131,15 +133,17 @@ impl From<SpecError> for Problem {
 fn from_text(text: &str, folder: &Path, parties: &Parties) -> Result<Ready, Problem> {
     let file: TaskFile = toml::from_str(text)?;
     let mut spec = spec_of(&file, parties)?;
-    let (holdout, rows) = read_holdout(&file, folder, &spec)?;
-    spec.holdout = Holdout { digest: blob_digest(&holdout), rows };
+    let rows = read_holdout(&file, folder, &spec)?;
+    let holdout = canonical_bytes(&rows);
+    spec.holdout = commit_to(rows, file.holdout.per_round, spec.rounds.count)?;
     // Everything but the base model's digest is settled: check before a model of impossible size is built.
     spec.check()?;
     let base_model = florin_work::initial_model(&spec.model, file.model.seed).map_err(|error| {
         Problem::key("model.seed", file.model.seed.to_string(), error.to_string())
     })?;
     spec.base_model = blob_digest(&base_model);
-    Ok(Ready { spec, base_model, holdout })
+    let shared = file.holdout.per_round.is_none();
+    Ok(Ready { spec, base_model, holdout, shared })
 }
 
 fn spec_of(file: &TaskFile, parties: &Parties) -> Result<TaskSpec, Problem> {
@@ -164,7 +168,7 @@ fn spec_of(file: &TaskFile, parties: &Parties) -> Result<TaskSpec, Problem> {
         model: model(&file.model)?,
         base_model: Default::default(),
         data: DataSchema { width: file.data.width, classes: file.data.classes },
-        holdout: Holdout { digest: Default::default(), rows: 0 },
+        holdout: Holdout { root: Default::default(), rows: 0, per_round: 0 },
         training: Training {
             epochs: training.epochs,
             batch: training.batch,
@@ -284,12 +288,28 @@ fn aggregation(section: &AggregationSection) -> Result<Aggregation, Problem> {
     })
 }
 
-/// The holdout's canonical bytes and rows: read, cut, and held against the task's data schema.
-fn read_holdout(
-    file: &TaskFile,
-    folder: &Path,
-    spec: &TaskSpec,
-) -> Result<(Vec<u8>, u32), Problem> {
+/// What the task commits to. Where the file does not say how many rows judge a round, the rounds share them all.
+fn commit_to(rows: Dataset, per_round: Option<u32>, rounds: u32) -> Result<Holdout, Problem> {
+    let there = rows.rows();
+    let count = u32::try_from(there).map_err(|_| {
+        Problem::key("holdout.rows", there.to_string(), "a holdout has at most 16777216 rows")
+    })?;
+    let shared = count.checked_div(rounds).unwrap_or_default();
+    if per_round.is_none() && rounds > 0 && shared < 2 && count >= 2 {
+        let right = format!(
+            "{rounds} rounds need 2 rows each and a row judges one round only: use at least {} rows, \
+             or at most {} rounds",
+            u64::from(rounds) * 2,
+            count / 2
+        );
+        return Err(Problem::key("holdout.rows", count.to_string(), right));
+    }
+    let root = florin_work::Committed::new(rows).root();
+    Ok(Holdout { root, rows: count, per_round: per_round.unwrap_or(shared) })
+}
+
+/// The holdout's rows: read, cut, and held against the task's data schema.
+fn read_holdout(file: &TaskFile, folder: &Path, spec: &TaskSpec) -> Result<Dataset, Problem> {
     let written = format!("{:?}", file.holdout.source);
     let wrong = |right: String| Problem::key("holdout.source", written.as_str(), right);
     let source: DataSource =
@@ -306,8 +326,7 @@ fn read_holdout(
     if let Some(right) = misfit(&data, spec) {
         return Err(Problem::key("holdout.source", written.as_str(), right));
     }
-    let rows = u32::try_from(data.rows()).map_err(|_| wrong("too many rows".to_owned()))?;
-    Ok((canonical_bytes(&data), rows))
+    Ok(data)
 }
 
 /// A range of a data set's rows.

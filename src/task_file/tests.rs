@@ -28,11 +28,23 @@ fn refused(text: &str) -> String {
 fn the_template_is_a_task_that_works() {
     let ready = from_text(&template(), Path::new(""), &parties()).unwrap();
     assert_eq!(ready.spec.check(), Ok(()));
-    assert_eq!(ready.spec.holdout.rows, 360);
+    let Holdout { rows, per_round, .. } = ready.spec.holdout;
+    assert_eq!((rows, per_round, ready.shared), (750, 75, false));
     assert_eq!(ready.spec.arbiter, ready.spec.coordinator);
     assert_eq!(ready.spec.expires, Tick(1_000_000 + 7 * 86_400_000));
     assert_eq!(ready.spec.base_model, blob_digest(&ready.base_model));
-    assert_eq!(ready.spec.holdout.digest, blob_digest(&ready.holdout));
+    florin_work::Committed::read(&ready.spec, &ready.holdout).unwrap();
+}
+
+#[test]
+fn without_a_number_of_its_own_every_round_has_an_equal_share_of_the_rows() {
+    let text = template().replace("per_round = 75", "").replace("count = 10", "count = 7");
+    let ready = from_text(&text, Path::new(""), &parties()).unwrap();
+    assert_eq!((ready.spec.holdout.per_round, ready.shared), (107, true));
+    let few = refused(&text.replace("1047..1797", "1784..1797"));
+    for part in ["holdout.rows = 13", "at least 14 rows", "at most 6 rounds"] {
+        assert!(few.contains(part), "{few}");
+    }
 }
 
 #[test]
@@ -47,8 +59,10 @@ fn every_impossible_value_is_refused_with_line_key_value_and_what_would_be_right
         ("count = 10", "count = 0", ["rounds.count = 0", "1 to 100000"]),
         ("data = \"1000\"", "data = \"0.005\"", ["budget.data = 0.005", "at least 0.01"]),
         ("bond_min = \"10\"", "bond_min = \"1\"", ["budget.bond_min = 1", "debit_max = 2"]),
-        ("rows = \"1437..1797\"", "rows = \"9..9999\"", ["holdout.rows = \"9..9999\"", "1797"]),
-        ("rows = \"1437..1797\"", "rows = \"5..6\"", ["holdout.rows = 1", "at least 2 rows"]),
+        ("rows = \"1047..1797\"", "rows = \"9..9999\"", ["holdout.rows = \"9..9999\"", "1797"]),
+        ("rows = \"1047..1797\"", "rows = \"5..6\"", ["holdout.rows = 1", "2 to 16777216 rows"]),
+        ("per_round = 75", "per_round = 76", ["holdout.per_round = 76", "at most 75 rows"]),
+        ("per_round = 75", "per_round = 1", ["holdout.per_round = 1", "2 to 65536"]),
         ("source = \"digits\"", "source = \"csv:gone.csv#y\"", ["holdout.source", "gone.csv"]),
         ("source = \"digits\"", "source = \"sprouts\"", ["holdout.source", "no `kind:`"]),
         ("width = 64", "width = 63", ["holdout.source", "data.width = 63"]),

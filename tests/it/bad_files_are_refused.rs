@@ -88,7 +88,7 @@ fn bad_task_files_are_refused_with_line_key_and_value() {
     for (from, to, parts) in [
         ("count = 10", "count = 0", ["rounds.count = 0", "1 to 100000"]),
         ("count = 10", "count = 10\ncuont = 1", ["cuont", "unknown field"]),
-        ("rows = \"1437..1797\"", "rows = \"0..9999\"", ["holdout.rows", "1797 rows"]),
+        ("rows = \"1047..1797\"", "rows = \"0..9999\"", ["holdout.rows", "1797 rows"]),
         ("source = \"digits\"", "source = \"csv:no.csv#y\"", ["holdout.source", "no.csv"]),
         ("bond_min = \"10\"", "bond_min = \"0.1\"", ["budget.bond_min = 0.1", "maximum debit"]),
         ("data = \"1000\"", "data = \"0.0001\"", ["budget.data = 0.0001", "dust"]),

@@ -10,7 +10,7 @@ use crate::cli::{TaskCheck, TaskNew};
 use crate::commands::now;
 use crate::failure::{Exit, Failure};
 use crate::show;
-use crate::task_file::{self, Parties, TEMPLATE, words};
+use crate::task_file::{self, Parties, Ready, TEMPLATE, words};
 
 pub(super) fn new(arguments: &TaskNew) -> anyhow::Result<Exit> {
     let shown = arguments.file.display();
@@ -59,6 +59,7 @@ pub(super) fn check(arguments: &TaskCheck) -> anyhow::Result<Exit> {
         return Ok(Exit::Done);
     }
     describe(&ready.spec)?;
+    say_shared(&ready);
     show::hint("\nNothing was published. `florin task publish` does that, for good.");
     Ok(Exit::Done)
 }
@@ -79,7 +80,15 @@ pub(super) fn describe(spec: &TaskSpec) -> anyhow::Result<()> {
             ),
         ),
         ("rows", format!("{} features, {} labels", spec.data.width, spec.data.classes)),
-        ("holdout", format!("{} rows, digest {}…", spec.holdout.rows, spec.holdout.digest.short())),
+        (
+            "holdout",
+            format!(
+                "{} rows, {} of them for each round, root {}…",
+                spec.holdout.rows,
+                spec.holdout.per_round,
+                spec.holdout.root.short()
+            ),
+        ),
         (
             "rounds",
             format!(
@@ -112,6 +121,16 @@ pub(super) fn describe(spec: &TaskSpec) -> anyhow::Result<()> {
         ),
     ]);
     Ok(())
+}
+
+/// Says what the file left to us.
+pub(super) fn say_shared(ready: &Ready) {
+    if ready.shared {
+        let each = ready.spec.holdout.per_round;
+        show::hint(&format!(
+            "\nThe file has no holdout.per_round: the rounds share its rows, {each} each."
+        ));
+    }
 }
 
 /// A task for programs: as it is signed, but amounts in base units.

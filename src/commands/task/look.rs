@@ -150,7 +150,7 @@ fn as_json(
         "revealed": view.revealed,
         "model": view.model,
         "wanted": view.wanted,
-        "holdout_public": view.holdout_public,
+        "holdout_wanted": view.holdout_wanted,
         "rounds": rounds,
         "money": books.map(money_json).transpose()?,
     }))

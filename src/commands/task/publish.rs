@@ -33,18 +33,20 @@ pub(super) fn run(arguments: &TaskPublish) -> anyhow::Result<Exit> {
     let ledger = compose::ledger(&arguments.market.market)?;
     open_escrow(&*ledger, &wallet, spec)?;
     let view = market.publish(spec)?;
-    for bytes in [&ready.base_model, &ready.holdout] {
-        if view.wanted.contains(&florin_protocol::blob_digest(bytes)) {
-            market.put_blob(bytes)?;
-        }
-    }
     let id = spec.id();
+    if view.wanted.contains(&spec.base_model) {
+        market.put_blob(&ready.base_model)?;
+    }
+    if view.holdout_wanted {
+        market.put_holdout(id, &ready.holdout)?;
+    }
     if arguments.json.json {
         let locked = spec.budget.data.plus(spec.budget.infrastructure)?;
         show::json(&json!({ "task": id, "locked": show::units(locked) }))?;
         return Ok(Exit::Done);
     }
     super::file::describe(spec)?;
+    super::file::say_shared(&ready);
     anstream::println!("\nPublished. Task {id}");
     show::hint(&format!("Watch it: florin task show {}", id.short()));
     Ok(Exit::Done)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use florin_ledger::{TaskState, Terms};
 use florin_protocol::{
-    Address, ChainId, Digest, Entry, Evidence, Infrastructure, Line, Market, Metrics, PayoutId,
+    Address, ChainId, Digest, Entry, Evidence, HoldoutRound, Infrastructure, Line, Market, Metrics, PayoutId,
     Reason, Report, Round, RoundOutcome, Scope, Scored, TaskId, Tick, Valuation,
 };
 
@@ -48,6 +48,7 @@ fn report(round: u32) -> Report {
         sender: address(at),
         header: Digest::default(),
         update: Digest::default(),
+        salt: Digest::default(),
         rows_declared: 100,
         rows_counted: 100,
         bond: florins(20),
@@ -64,8 +65,7 @@ fn report(round: u32) -> Report {
         outcome: RoundOutcome::Settled,
         base_model: Digest::default(),
         model: Digest::default(),
-        holdout: Digest::default(),
-        seed: Digest::default(),
+        holdout: HoldoutRound { seed: Digest::default(), rows: Vec::new() },
         commits: Vec::new(),
         entries,
         missing: Vec::new(),
