@@ -4,7 +4,7 @@
 //! gives one number per row, so that the caller sums in an order of its own: two engines, or two
 //! machines, then agree to about 1e-9 and to the last digit after rounding to nano-nats.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -178,6 +178,14 @@ pub enum InputError {
     /// Nothing to learn or measure.
     #[error("the data has no rows: must have at least one")]
     NoRows,
+    /// A group of rows that are not there.
+    #[error("a group ends before row {end}: there are {rows} rows")]
+    Group {
+        /// Where it ends.
+        end: usize,
+        /// The rows there are.
+        rows: usize,
+    },
     /// Too few or too many numbers.
     #[error("{what}: {got} numbers; the model has {expected} parameters")]
     Length {
@@ -260,6 +268,27 @@ pub trait Evaluator {
         params: &[f64],
         data: &Dataset,
     ) -> Result<(f64, Vec<f64>), EvalError>;
+
+    /// Shows for each group of rows, in order: which it is, the sum of its losses, and the gradient
+    /// of that sum by every parameter. A group without rows is refused.
+    fn group_gradients(
+        &mut self,
+        model: &ModelSpec,
+        params: &[f64],
+        data: &Dataset,
+        groups: &[Range<usize>],
+        look: &mut dyn FnMut(usize, f64, &[f64]),
+    ) -> Result<(), EvalError> {
+        check_groups(data, groups)?;
+        for (at, rows) in groups.iter().enumerate() {
+            let size = rows.len() as f64;
+            let own = data.slice(rows.clone()).map_err(|_| InputError::NoRows)?;
+            let (loss, mut gradient) = self.gradient(model, params, &own)?;
+            gradient.iter_mut().for_each(|slope| *slope *= size);
+            look(at, loss * size, &gradient);
+        }
+        Ok(())
+    }
 }
 
 /// Both, under a name. An engine may move to another thread, but works on one at a time.
@@ -287,6 +316,16 @@ pub(crate) fn check_training(
     check_model(model, start.len(), data)?;
     check_finite("the start", first_not_finite(start))?;
     Ok(how.check()?)
+}
+
+/// What must hold before any engine takes rows in groups.
+pub(crate) fn check_groups(data: &Dataset, groups: &[Range<usize>]) -> Result<(), InputError> {
+    let rows = data.rows();
+    match groups.iter().find(|group| group.is_empty() || group.end > rows) {
+        Some(group) if group.is_empty() => Err(InputError::NoRows),
+        Some(group) => Err(InputError::Group { end: group.end, rows }),
+        None => Ok(()),
+    }
 }
 
 /// What must hold before any engine evaluates.
@@ -337,8 +376,14 @@ pub(crate) fn hits_label<T: PartialOrd>(logits: &[T], label: u32) -> bool {
 }
 
 /// The ranges of rows in which an evaluation goes through `rows` rows.
-pub(crate) fn chunks(rows: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
-    (0..rows).step_by(EVAL_CHUNK_ROWS).map(move |start| start..rows.min(start + EVAL_CHUNK_ROWS))
+pub(crate) fn chunks(rows: usize) -> impl Iterator<Item = Range<usize>> {
+    chunks_of(0..rows)
+}
+
+/// The same within a range of rows.
+pub(crate) fn chunks_of(rows: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    let end = rows.end;
+    rows.step_by(EVAL_CHUNK_ROWS).map(move |start| start..end.min(start + EVAL_CHUNK_ROWS))
 }
 
 #[cfg(test)]

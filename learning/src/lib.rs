@@ -8,7 +8,8 @@
 //! * [`engine`]: the traits [`Trainer`] and [`Evaluator`]; [`reference`] and, with the feature
 //!   `torch`, `torch` are the two engines behind them; [`select`] picks one.
 //! * [`aggregate`]: many updates into one. [`affine`]: a round's models as a function of
-//!   coefficients, which is what valuation asks for.
+//!   coefficients, which is what valuation asks for; [`coalitions`]: very many of those models,
+//!   fast; [`path`]: what each of very many updates does to the loss.
 //!
 //! ```no_run,standalone_crate
 //! use std::ops::ControlFlow;
@@ -46,6 +47,7 @@ pub mod model;
 mod parallel;
 pub mod params;
 pub mod partition;
+pub mod path;
 pub mod reference;
 mod seed;
 pub mod select;
@@ -61,5 +63,6 @@ pub use engine::{Engine, Evaluator, Step, Trained, Trainer, Training, mean};
 pub use model::{ModelSpec, TensorSpec};
 pub use params::Params;
 pub use partition::{Part, Partition, partition, split};
+pub use path::{PathGradient, PathValue, Way};
 pub use reference::Reference;
 pub use select::{EngineKind, engine};

@@ -5,12 +5,12 @@
 mod matrix;
 mod net;
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use crate::data::Dataset;
 use crate::engine::{
     Engine, EvalError, Evaluator, InputError, Step, TrainError, Trained, Trainer, Training,
-    check_evaluation, check_training, chunks, mean,
+    check_evaluation, check_groups, check_training, chunks, chunks_of, mean,
 };
 use crate::model::ModelSpec;
 use crate::params::squares;
@@ -191,6 +191,34 @@ impl Evaluator for Reference {
         let rows = data.rows() as f64;
         sum.iter_mut().for_each(|value| *value /= rows);
         Ok((mean(&losses), layout(model)?.restored(&sum)))
+    }
+
+    fn group_gradients(
+        &mut self,
+        model: &ModelSpec,
+        params: &[f64],
+        data: &Dataset,
+        groups: &[Range<usize>],
+        look: &mut dyn FnMut(usize, f64, &[f64]),
+    ) -> Result<(), EvalError> {
+        check_evaluation(model, params, &[], data)?;
+        check_groups(data, groups)?;
+        let layout = layout(model)?;
+        let params = layout.transposed(params, |value| value);
+        let mut batch = Batch::new(&layout, data.rows().min(crate::engine::EVAL_CHUNK_ROWS));
+        let mut sum = vec![0.0; params.len()];
+        for (at, group) in groups.iter().enumerate() {
+            let mut loss = 0.0;
+            sum.fill(0.0);
+            for rows in chunks_of(group.clone()) {
+                batch.load(rows, data, f64::from);
+                batch.forward(&layout, &params);
+                batch.losses().iter().for_each(|own| loss += own);
+                batch.backward(&layout, &params, 1.0, &mut sum);
+            }
+            look(at, loss, &layout.restored(&sum));
+        }
+        Ok(())
     }
 }
 

@@ -7,14 +7,14 @@
 mod gpu;
 mod net;
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use tch::{Device, Kind, TchError, Tensor};
 
 use crate::data::Dataset;
 use crate::engine::{
     BackendError, Engine, EvalError, Evaluator, Step, TrainError, Trained, Trainer, Training,
-    check_evaluation, check_training, chunks, hits_label, mean,
+    check_evaluation, check_groups, check_training, chunks, chunks_of, hits_label, mean,
 };
 use crate::model::ModelSpec;
 use crate::seed::epoch_order;
@@ -316,6 +316,38 @@ impl Evaluator for Torch {
         let rows = data.rows() as f64;
         sum.iter_mut().for_each(|value| *value /= rows);
         Ok((mean(&losses), sum))
+    }
+
+    fn group_gradients(
+        &mut self,
+        model: &ModelSpec,
+        params: &[f64],
+        data: &Dataset,
+        groups: &[Range<usize>],
+        look: &mut dyn FnMut(usize, f64, &[f64]),
+    ) -> Result<(), EvalError> {
+        check_evaluation(model, params, &[], data)?;
+        check_groups(data, groups)?;
+        self.ready();
+        let net = Net::new(model, &self.put(params)?)?;
+        let part = Tensor::f_zeros(params.len() as i64, (Kind::Double, self.device))?;
+        let slots = Net::new(model, &part)?;
+        for (at, group) in groups.iter().enumerate() {
+            let (mut loss, mut sum) = (0.0, Vec::new());
+            for rows in chunks_of(group.clone()) {
+                let (features, labels) = self.rows(data, rows, Kind::Double)?;
+                let losses = net.gradient(&features, &labels, 1.0, &slots)?;
+                to_vec(&losses)?.iter().for_each(|own| loss += own);
+                let own = to_vec(&part)?;
+                if sum.is_empty() {
+                    sum = own;
+                } else {
+                    sum.iter_mut().zip(own).for_each(|(sum, own)| *sum += own);
+                }
+            }
+            look(at, loss, &sum);
+        }
+        Ok(())
     }
 }
 

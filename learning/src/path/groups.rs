@@ -1,0 +1,150 @@
+//! Rows in groups, and the groups in blocks that an engine takes at a time.
+
+use std::ops::{ControlFlow, Range};
+
+use super::PathError;
+use crate::data::{Dataset, RowChunks};
+use crate::engine::{EVAL_CHUNK_ROWS, EvalError, Evaluator, InputError};
+use crate::model::ModelSpec;
+
+/// Contiguous groups of rows, of sizes that differ by at most one, cut into blocks of at most
+/// [`EVAL_CHUNK_ROWS`] rows. Where a block begins and ends depends on nothing but the number of
+/// rows and of groups, so that chunks of any size give the same sums.
+pub(super) struct Groups {
+    rows: usize,
+    groups: usize,
+    /// Of each block its group and its rows.
+    blocks: Vec<(usize, Range<usize>)>,
+}
+
+impl Groups {
+    pub(super) fn new(rows: usize, groups: usize) -> Self {
+        let mut blocks = Vec::new();
+        for group in 0..groups {
+            let (from, until) = (rows * group / groups, rows * (group + 1) / groups);
+            for start in (from..until).step_by(EVAL_CHUNK_ROWS) {
+                blocks.push((group, start..until.min(start + EVAL_CHUNK_ROWS)));
+            }
+        }
+        Self { rows, groups, blocks }
+    }
+
+    /// One pass: shows block after block with its group and the gradient of its summed losses.
+    pub(super) fn gradients(
+        &self,
+        model: &ModelSpec,
+        params: &[f64],
+        rows: &mut dyn RowChunks,
+        engine: &mut dyn Evaluator,
+        mut show: impl FnMut(usize, &[f64]),
+    ) -> Result<(), PathError> {
+        self.each_run(rows, |data, blocks| {
+            let Some((_, first)) = blocks.first() else { return Ok(()) };
+            let start = first.start;
+            let ranges: Vec<Range<usize>> =
+                blocks.iter().map(|(_, own)| own.start - start..own.end - start).collect();
+            engine.group_gradients(model, params, data, &ranges, &mut |at, _, gradient| {
+                show(blocks[at].0, gradient);
+            })
+        })
+    }
+
+    /// One pass: the summed losses of each group.
+    pub(super) fn losses(
+        &self,
+        model: &ModelSpec,
+        params: &[f64],
+        rows: &mut dyn RowChunks,
+        engine: &mut dyn Evaluator,
+    ) -> Result<Vec<f64>, PathError> {
+        let mut sums = vec![0.0; self.groups];
+        self.each_run(rows, |data, blocks| {
+            let mut losses = engine.row_losses(model, params, data)?.into_iter();
+            for (group, own) in blocks {
+                losses.by_ref().take(own.len()).for_each(|loss| sums[*group] += loss);
+            }
+            Ok(())
+        })?;
+        Ok(sums)
+    }
+
+    /// One pass: shows runs of whole blocks, with their rows and nothing else.
+    fn each_run(
+        &self,
+        rows: &mut dyn RowChunks,
+        mut show: impl FnMut(&Dataset, &[(usize, Range<usize>)]) -> Result<(), EvalError>,
+    ) -> Result<(), PathError> {
+        let mut runs = Runs { blocks: &self.blocks, row: 0, begun: None };
+        let mut outcome = Ok(());
+        rows.each_chunk(&mut |chunk| {
+            // A source that goes on is told below.
+            outcome = match runs.row + chunk.rows() <= self.rows {
+                true => runs.take(chunk, &mut show),
+                false => Err(InputError::NoRows.into()),
+            };
+            runs.row += chunk.rows();
+            if outcome.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        let (expected, got) = (self.rows, runs.row);
+        match outcome {
+            _ if got > expected => Err(PathError::RowCount { expected, got }),
+            Err(error) => Err(error.into()),
+            Ok(()) if got < expected => Err(PathError::RowCount { expected, got }),
+            Ok(()) => Ok(()),
+        }
+    }
+}
+
+/// Chunks on their way into blocks.
+struct Runs<'a> {
+    /// Those that are still to come.
+    blocks: &'a [(usize, Range<usize>)],
+    /// Rows that went by.
+    row: usize,
+    /// The first rows of the next block, where a chunk ended within it.
+    begun: Option<(Vec<f32>, Vec<u32>)>,
+}
+
+impl Runs<'_> {
+    /// Takes the rows of `chunk`, which begin at `self.row`.
+    fn take(
+        &mut self,
+        chunk: &Dataset,
+        show: &mut impl FnMut(&Dataset, &[(usize, Range<usize>)]) -> Result<(), EvalError>,
+    ) -> Result<(), EvalError> {
+        let end = self.row + chunk.rows();
+        let mut from = 0;
+        if let Some((features, labels)) = &mut self.begun {
+            let Some((_, block)) = self.blocks.first() else { return Ok(()) };
+            from = block.end.min(end) - self.row;
+            features.extend_from_slice(&chunk.features()[..from * chunk.width()]);
+            labels.extend_from_slice(&chunk.labels()[..from]);
+            if block.end > end {
+                return Ok(());
+            }
+            let (features, labels) = self.begun.take().unwrap_or_default();
+            let block = Dataset::new(features, labels, chunk.width(), chunk.classes());
+            show(&known(block), &self.blocks[..1])?;
+            self.blocks = &self.blocks[1..];
+        }
+        let whole = self.blocks.iter().take_while(|(_, block)| block.end <= end).count();
+        let (run, rest) = self.blocks.split_at(whole);
+        self.blocks = rest;
+        let until = run.last().map_or(from, |(_, last)| last.end - self.row);
+        if until - from == chunk.rows() {
+            return show(chunk, run);
+        }
+        if until > from {
+            show(&known(chunk.slice(from..until)), run)?;
+        }
+        if until < chunk.rows() {
+            let rest = known(chunk.slice(until..chunk.rows()));
+            self.begun = Some((rest.features().to_vec(), rest.labels().to_vec()));
+        }
+        Ok(())
+    }
+}
+
+fn known(rows: Result<Dataset, crate::data::DatasetError>) -> Dataset {
+    rows.expect("rows of a data set, and not more of them than it may have")
+}
