@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use anyhow::Context;
 use florin_learning::Engine;
 use florin_learning::select::EngineError;
 use florin_ledger::{Clock, Ledger, LedgerError, LocalChain, RemoteLedger};
@@ -44,4 +45,14 @@ pub(crate) fn chain_file(data: &Path) -> PathBuf {
 pub(crate) fn local_chain(data: &Path, operator: NodeSigner) -> anyhow::Result<LocalChain> {
     let clock: Clock = Arc::new(crate::commands::now);
     Ok(LocalChain::open(&chain_file(data), operator, clock)?)
+}
+
+/// A number that nobody else has drawn; 63 bits, as TOML integers have.
+pub(crate) fn random_number() -> anyhow::Result<u64> {
+    use rand::TryRng;
+    let mut bytes = [0u8; 8];
+    rand::rngs::SysRng
+        .try_fill_bytes(&mut bytes)
+        .context("no randomness from the operating system")?;
+    Ok(u64::from_le_bytes(bytes) >> 1)
 }

@@ -53,7 +53,7 @@ pub use agent::{
     AgentError, Bond, ClaimError, Drawn, Participant, ParticipantConfig, Participation, claim,
     kept_receipts, participate, return_bond,
 };
-pub use audit::{AuditError, AuditReport, RoundAudit, audit_round, audit_task};
+pub use audit::{AuditError, AuditReport, RoundAudit, Scrutiny, audit_round, audit_task};
 pub use behaviour::{
     Behaviour, BehaviourKind, BehaviourNameError, Flipped, Honest, Idle, Noise, Train,
 };

@@ -1,7 +1,7 @@
 //! `florin audit`: recomputes reports from public bytes, and names the first line that disagrees.
 
-use florin_participant::{AuditReport, RoundAudit, audit_task, kept_receipts};
-use florin_work::Difference;
+use florin_participant::{AuditReport, RoundAudit, Scrutiny, audit_task, kept_receipts};
+use florin_work::{Difference, Spot, escape_probability};
 use serde_json::{Value, json};
 
 use crate::cli::Audit;
@@ -9,6 +9,9 @@ use crate::compose;
 use crate::failure::Exit;
 use crate::market::Market;
 use crate::show::{self, BAD, GOOD, NOTE};
+
+/// Shares of forged figures for which a spot check says how likely they escape it.
+const FORGED_SHARES: [f64; 3] = [0.05, 0.1, 0.5];
 
 pub(super) fn run(arguments: &Audit) -> anyhow::Result<Exit> {
     let market = Market::connect(&arguments.market)?;
@@ -20,23 +23,46 @@ pub(super) fn run(arguments: &Audit) -> anyhow::Result<Exit> {
         Some(folder) => kept_receipts(folder, task)?,
         None => Vec::new(),
     };
+    let spot = match arguments.spot_check {
+        Some(draws) => {
+            let seed = arguments.seed.map_or_else(compose::random_number, Ok)?;
+            Some(Spot { draws, seed })
+        }
+        None => None,
+    };
+    let scrutiny = Scrutiny { rounds, receipts: &receipts, spot };
     let quiet = arguments.json.json;
     let mut heard = |audit: &RoundAudit| {
         if !quiet {
             say(audit);
         }
     };
-    let found = audit_task(&market, &*ledger, task, rounds, &receipts, &mut *engine, &mut heard)?;
+    let found = audit_task(&market, &*ledger, task, &scrutiny, &mut *engine, &mut heard)?;
     if quiet {
-        show::json(&as_json(&found))?;
+        show::json(&as_json(&found, spot))?;
     } else {
         conclude(&found);
+        if let Some(spot) = spot {
+            say_what_escapes(&found, spot);
+        }
     }
     Ok(if found.differences() == 0 { Exit::Done } else { Exit::No })
 }
 
 fn say(audit: &RoundAudit) {
-    let how = if audit.recomputed { "recomputed" } else { "checked without its bytes" };
+    let how = match &audit.spotted {
+        Some(looked) => {
+            let ((scores, of_scores), (worths, of_worths)) = (looked.scores, looked.worths);
+            let apart = looked.apart.map_or(String::new(), |apart| {
+                format!("; gradients and coalitions {:.1} % apart", 100.0 * apart)
+            });
+            format!(
+                "{scores} of {of_scores} scores, {worths} of {of_worths} coalitions recomputed{apart}"
+            )
+        }
+        None if audit.recomputed => "recomputed".to_owned(),
+        None => "checked without its bytes".to_owned(),
+    };
     match audit.differences.first() {
         None => anstream::println!("round {:>3}   {GOOD}agrees{GOOD:#}   {how}", audit.round.0),
         Some(first) => anstream::println!(
@@ -72,7 +98,28 @@ fn conclude(found: &AuditReport) {
     }
 }
 
-fn as_json(found: &AuditReport) -> Value {
+/// What a spot check is worth: by the fewest figures that it drew in a round.
+fn say_what_escapes(found: &AuditReport, spot: Spot) {
+    let looked = found.rounds.iter().filter_map(|round| round.spotted.as_ref());
+    let Some(fewest) = looked.map(|looked| looked.scores.0).filter(|draws| *draws > 0).min() else {
+        return;
+    };
+    let chances: Vec<String> = FORGED_SHARES
+        .iter()
+        .map(|share| {
+            let escapes = escape_probability(*share, fewest);
+            format!("{:.0} % of them: {:.1} %", 100.0 * share, 100.0 * escapes)
+        })
+        .collect();
+    anstream::println!(
+        "{NOTE}Had the coordinator forged some of a round's scores, it would have escaped {fewest} \
+         draws with a probability of at most: {}. Seed {}.{NOTE:#}",
+        chances.join("; "),
+        spot.seed
+    );
+}
+
+fn as_json(found: &AuditReport, spot: Option<Spot>) -> Value {
     let line = |round: Option<u32>, line: &Difference| {
         json!({
             "round": round,
@@ -92,5 +139,18 @@ fn as_json(found: &AuditReport) -> Value {
         "rounds": found.recomputed(),
         "differences": differences,
         "untold": found.untold,
+        "spot_check": spot.map(|spot| {
+            let looked = |round: &RoundAudit| {
+                let looked = round.spotted.as_ref()?;
+                Some(json!({
+                    "round": round.round,
+                    "scores": looked.scores,
+                    "coalitions": looked.worths,
+                    "apart": looked.apart,
+                }))
+            };
+            let rounds: Vec<Value> = found.rounds.iter().filter_map(looked).collect();
+            json!({ "draws": spot.draws, "seed": spot.seed, "rounds": rounds })
+        }),
     })
 }

@@ -30,14 +30,30 @@ use florin_protocol::{
     Address, Canonical, Digest, NodeKey, Offer, Receipt, Report, Role, Round, RoundOutcome, Scope,
     Signed, TaskId, TaskSpec, TaskView, UpdateHeader,
 };
-use florin_work::{AuditInputs, Difference, Inputs, WorkError, audit_round as recompute};
+use florin_work::{
+    AuditInputs, Difference, Inputs, Spot, Spotted, WorkError, audit_round as recompute,
+    spot_check_round,
+};
 
 use crate::client::{Client, ClientError};
 use crate::provider::ORDER_BYTES_MAX;
 use crate::recheck::{difference, recheck};
 
+/// What to audit, and how closely.
+#[derive(Clone, Debug, Default)]
+pub struct Scrutiny<'a> {
+    /// Only these rounds; all that are reported without it.
+    pub rounds: Option<RangeInclusive<u32>>,
+    /// The caller's own receipts, as [`crate::kept_receipts`] finds them: each must have its update
+    /// in its round's report.
+    pub receipts: &'a [Signed<Receipt>],
+    /// Recompute only so many scores and coalitions of each round; everything without it. Round `r`
+    /// draws them by `seed + r`.
+    pub spot: Option<Spot>,
+}
+
 /// What the audit of a task found.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct AuditReport {
     /// The task.
     pub task: TaskId,
@@ -50,14 +66,16 @@ pub struct AuditReport {
 }
 
 /// What the audit of a round found.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct RoundAudit {
     /// The round.
     pub round: Round,
     /// How it ended, as its report says.
     pub outcome: RoundOutcome,
-    /// Whether its scores and its model were recomputed.
+    /// Whether its scores and its model were recomputed, as far as was asked for.
     pub recomputed: bool,
+    /// How much of it was recomputed, where only a part was asked for.
+    pub spotted: Option<Spotted>,
     /// Lines that disagree, the first first.
     pub differences: Vec<Difference>,
 }
@@ -128,9 +146,8 @@ impl AuditError {
     }
 }
 
-/// Audits the reported rounds of `rounds`, or all, and the ledger. `receipts` are the caller's own,
-/// as [`crate::kept_receipts`] finds them: each must have its update in its round's report. `heard`
-/// is told about every audited round. The chain is followed from round 1 in any case.
+/// Audits the reported rounds that `scrutiny` names, and the ledger. `heard` is told about every
+/// audited round. The chain is followed from round 1 in any case.
 ///
 /// # Errors
 /// [`AuditError`] where the audit could not be carried out.
@@ -138,18 +155,17 @@ pub fn audit_task(
     client: &Client,
     ledger: &dyn Ledger,
     task: TaskId,
-    rounds: Option<RangeInclusive<u32>>,
-    receipts: &[Signed<Receipt>],
+    scrutiny: &Scrutiny<'_>,
     engine: &mut dyn Engine,
     heard: &mut dyn FnMut(&RoundAudit),
 ) -> Result<AuditReport, AuditError> {
     let view = client.task(task)?;
-    let range = rounds.unwrap_or(1..=view.reported);
+    let range = scrutiny.rounds.clone().unwrap_or(1..=view.reported);
     let (first, last) = (*range.start(), *range.end());
     if first == 0 || last > view.reported || (first > last && view.reported > 0) {
         return Err(AuditError::NoSuchRounds { first, last, reported: view.reported });
     }
-    let mut auditor = Auditor::new(client, Some(ledger), &view);
+    let mut auditor = Auditor::new(client, Some(ledger), &view, scrutiny.spot);
     let mut audited = Vec::new();
     let mut reports: Vec<Report> = Vec::new();
     for round in (1..=view.reported).map(Round) {
@@ -157,7 +173,7 @@ pub fn audit_task(
         if (first..=last).contains(&round.0) {
             let mut audit = auditor.audit(&report, reports.last(), engine)?;
             let key = client.coordinator().node_key;
-            audit.differences.extend(receipts::ignored(&report, receipts, key));
+            audit.differences.extend(receipts::ignored(&report, scrutiny.receipts, key));
             heard(&audit);
             audited.push(audit);
         } else {
@@ -190,7 +206,7 @@ pub fn audit_round(
         let (first, last) = (round.0, round.0);
         return Err(AuditError::NoSuchRounds { first, last, reported: view.reported });
     }
-    let mut auditor = Auditor::new(client, None, &view);
+    let mut auditor = Auditor::new(client, None, &view, None);
     let mut before = None;
     for earlier in (1..round.0).map(Round) {
         let report = client.report(task, earlier)?.body;
@@ -206,6 +222,7 @@ fn chain_broken(report: &Report, before: Digest) -> RoundAudit {
         round: report.scope.round,
         outcome: report.outcome,
         recomputed: false,
+        spotted: None,
         differences: vec![difference("previous", &report.previous, &before)],
     }
 }
@@ -232,6 +249,7 @@ struct Auditor<'a> {
     spec: &'a TaskSpec,
     /// The rows of the holdout that judged the rounds before.
     exposed: Vec<u32>,
+    spot: Option<Spot>,
     keys: BTreeMap<(Address, Role), Option<NodeKey>>,
     /// Work records that were paid, and in which round first.
     paid: BTreeMap<Digest, Round>,
@@ -239,10 +257,15 @@ struct Auditor<'a> {
 }
 
 impl<'a> Auditor<'a> {
-    fn new(client: &'a Client, ledger: Option<&'a dyn Ledger>, view: &'a TaskView) -> Self {
+    fn new(
+        client: &'a Client,
+        ledger: Option<&'a dyn Ledger>,
+        view: &'a TaskView,
+        spot: Option<Spot>,
+    ) -> Self {
         let (keys, paid) = (BTreeMap::new(), BTreeMap::new());
         let (exposed, untold) = (Vec::new(), Vec::new());
-        Self { client, ledger, spec: &view.spec, exposed, keys, paid, untold }
+        Self { client, ledger, spec: &view.spec, exposed, spot, keys, paid, untold }
     }
 
     fn audit(
@@ -260,9 +283,10 @@ impl<'a> Auditor<'a> {
         self.work(report, &records, &mut found)?;
         let headers: Vec<UpdateHeader> = headers.into_iter().map(|signed| signed.body).collect();
         let papers = Papers { report, before, offer: &offer, headers: &headers };
+        let mut spotted = None;
         let recomputed = match self.bytes(report, &mut found)? {
             Some(bytes) if found.is_empty() => {
-                self.recompute(&papers, &bytes, engine, &mut found)?;
+                spotted = self.recompute(&papers, &bytes, engine, &mut found)?;
                 true
             }
             _ => false,
@@ -270,7 +294,7 @@ impl<'a> Auditor<'a> {
         if !recomputed {
             found.extend(recheck(self.spec, &offer, report, before, &self.exposed));
         }
-        Ok(RoundAudit { round, outcome: report.outcome, recomputed, differences: found })
+        Ok(RoundAudit { round, outcome: report.outcome, recomputed, spotted, differences: found })
     }
 
     /// Whether every header was signed by the node key that its sender registered, and is what its
@@ -411,7 +435,7 @@ impl<'a> Auditor<'a> {
         bytes: &Bytes,
         engine: &mut dyn Engine,
         found: &mut Vec<Difference>,
-    ) -> Result<(), AuditError> {
+    ) -> Result<Option<Spotted>, AuditError> {
         let Papers { report, before, offer, headers } = *papers;
         let Bytes { base, shown, updates } = bytes;
         let inputs = AuditInputs {
@@ -430,9 +454,14 @@ impl<'a> Auditor<'a> {
             headers,
         };
         let round = report.scope.round;
-        let differs =
-            recompute(&inputs, engine).map_err(|source| AuditError::Work { round, source })?;
-        found.extend(differs);
-        Ok(())
+        let failed = |source| AuditError::Work { round, source };
+        let Some(spot) = self.spot else {
+            found.extend(recompute(&inputs, engine).map_err(failed)?);
+            return Ok(None);
+        };
+        let seed = spot.seed.wrapping_add(round.0.into());
+        let looked = spot_check_round(&inputs, Spot { seed, ..spot }, engine).map_err(failed)?;
+        found.extend(looked.differences.iter().cloned());
+        Ok(Some(looked))
     }
 }

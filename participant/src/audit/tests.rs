@@ -62,14 +62,17 @@ fn audit_with(
     rounds: Option<RangeInclusive<u32>>,
     receipts: &[Signed<Receipt>],
 ) -> Result<AuditReport, AuditError> {
+    audit_as(market, &Scrutiny { rounds, receipts, spot: None })
+}
+
+fn audit_as(market: &Market, scrutiny: &Scrutiny<'_>) -> Result<AuditReport, AuditError> {
     let mut engine = engine(EngineKind::Reference, 1).unwrap();
     let mut heard = Vec::new();
     let report = audit_task(
         &market.client(),
         market.ledger.as_ref(),
         market.task,
-        rounds,
-        receipts,
+        scrutiny,
         engine.as_mut(),
         &mut |round| heard.push(round.clone()),
     )?;
@@ -92,6 +95,14 @@ fn an_honest_task_is_recomputed_without_a_difference() {
     let mut engine = engine(EngineKind::Reference, 1).unwrap();
     let one = audit_round(&market.client(), market.task, Round(3), engine.as_mut()).unwrap();
     assert!(one.recomputed && one.differences.is_empty());
+    let spot = Some(Spot { draws: 1, seed: 3 });
+    let short = audit_as(&market, &Scrutiny { spot, ..Scrutiny::default() }).unwrap();
+    assert_eq!((short.recomputed(), short.differences()), (3, 0));
+    for round in &short.rounds {
+        let looked = round.spotted.as_ref().unwrap();
+        // One update has a score, and nobody to form coalitions with.
+        assert_eq!((looked.scores, looked.worths), ((1, 1), (0, 0)), "{looked:?}");
+    }
     for rounds in [0..=1, 1..=4, 4..=4] {
         assert_eq!(audit(&market, Some(rounds)).unwrap_err().code(), "NO_SUCH_ROUNDS");
     }

@@ -8,13 +8,14 @@ use serde_json::json;
 
 use crate::cli::{TaskCheck, TaskNew};
 use crate::commands::now;
+use crate::compose;
 use crate::failure::{Exit, Failure};
 use crate::show;
 use crate::task_file::{self, Parties, Ready, TEMPLATE, words};
 
 pub(super) fn new(arguments: &TaskNew) -> anyhow::Result<Exit> {
     let shown = arguments.file.display();
-    let text = TEMPLATE.replace("@SALT@", &salt()?.to_string());
+    let text = TEMPLATE.replace("@SALT@", &compose::random_number()?.to_string());
     let file = std::fs::OpenOptions::new().write(true).create_new(true).open(&arguments.file);
     let mut file = match file {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
@@ -27,18 +28,6 @@ pub(super) fn new(arguments: &TaskNew) -> anyhow::Result<Exit> {
     anstream::println!("{shown} written: every key is explained in it.");
     show::hint(&format!("Change it, then: florin task check {shown}"));
     Ok(Exit::Done)
-}
-
-/// A number that no other task has; 63 bits, as TOML integers have.
-fn salt() -> anyhow::Result<u64> {
-    let mut bytes = [0u8; 8];
-    getrandom(&mut bytes)?;
-    Ok(u64::from_le_bytes(bytes) >> 1)
-}
-
-fn getrandom(bytes: &mut [u8]) -> anyhow::Result<()> {
-    use rand::TryRng;
-    rand::rngs::SysRng.try_fill_bytes(bytes).context("no randomness from the operating system")
 }
 
 pub(super) fn check(arguments: &TaskCheck) -> anyhow::Result<Exit> {
