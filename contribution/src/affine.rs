@@ -6,7 +6,7 @@
 
 use std::error::Error;
 
-use crate::{Coalition, Game, GameError, SmoothGame};
+use crate::{Along, Coalition, Game, GameError, SmoothGame};
 
 /// A base point, one direction per player, and a loss over rows that can be evaluated anywhere in
 /// their span.
@@ -26,6 +26,20 @@ pub trait AffineSource {
     /// # Errors
     /// Whatever kept the loss from being differentiated.
     fn slopes(&mut self, coefficients: &[f64]) -> Result<Vec<Vec<f64>>, GameError>;
+
+    /// The slopes at `t · coefficients` for every node `(t, weight)` of a quadrature, at once; `None`
+    /// from a source that takes them one by one.
+    ///
+    /// # Errors
+    /// Whatever kept the loss from being differentiated.
+    fn along(
+        &mut self,
+        coefficients: &[f64],
+        nodes: &[(f64, f64)],
+    ) -> Result<Option<Along>, GameError> {
+        let _ = (coefficients, nodes);
+        Ok(None)
+    }
 
     /// What luck alone does there: for each player the standard deviation, over random directions
     /// as long as its own, of the mean loss's slope. In `d` dimensions that is
@@ -50,6 +64,14 @@ impl<S: AffineSource + ?Sized> AffineSource for &mut S {
 
     fn slopes(&mut self, coefficients: &[f64]) -> Result<Vec<Vec<f64>>, GameError> {
         (**self).slopes(coefficients)
+    }
+
+    fn along(
+        &mut self,
+        coefficients: &[f64],
+        nodes: &[(f64, f64)],
+    ) -> Result<Option<Along>, GameError> {
+        (**self).along(coefficients, nodes)
     }
 
     fn chance(&mut self, coefficients: &[f64]) -> Result<Option<Vec<f64>>, GameError> {
@@ -316,6 +338,25 @@ impl<S: AffineSource> SmoothGame for AffineGame<S> {
     fn slopes(&mut self, t: f64) -> Result<Vec<Vec<f64>>, GameError> {
         let coefficients = self.weights.coefficients(t, |_| true);
         let mut of_losses = self.source.slopes(&coefficients)?;
+        self.of_members(&mut of_losses)
+    }
+
+    fn along(&mut self, nodes: &[(f64, f64)]) -> Result<Option<Along>, GameError> {
+        let coefficients = self.weights.coefficients(1.0, |_| true);
+        let Some(mut along) = self.source.along(&coefficients, nodes)? else { return Ok(None) };
+        let integrals = self.of_members(&mut along.integrals)?;
+        let slopes = along.slopes.iter().map(|of_losses| {
+            let mut of_losses: Vec<Vec<f64>> = of_losses.iter().map(|slope| vec![*slope]).collect();
+            Ok(self.of_members(&mut of_losses)?.concat())
+        });
+        Ok(Some(Along { slopes: slopes.collect::<Result<_, GameError>>()?, integrals }))
+    }
+}
+
+impl<S: AffineSource> AffineGame<S> {
+    /// From slopes of the loss along the players' directions to slopes of the worth along the
+    /// members' shares of them.
+    fn of_members(&self, of_losses: &mut [Vec<f64>]) -> Result<Vec<Vec<f64>>, GameError> {
         if of_losses.len() != self.weights.players {
             return Err(GameError::new(format!(
                 "the source returned slopes for {} players of {}",

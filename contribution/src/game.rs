@@ -71,4 +71,23 @@ pub trait SmoothGame: Game {
     /// # Errors
     /// Whatever kept the game from differentiating.
     fn slopes(&mut self, t: f64) -> Result<Vec<Vec<f64>>, GameError>;
+
+    /// All slopes of a quadrature at once, `nodes` being pairs of place and weight. `None` from a
+    /// game that takes them node by node; one that can share work between the nodes overrides this.
+    ///
+    /// # Errors
+    /// Whatever kept the game from differentiating.
+    fn along(&mut self, nodes: &[(f64, f64)]) -> Result<Option<Along>, GameError> {
+        let _ = nodes;
+        Ok(None)
+    }
+}
+
+/// What a quadrature along the diagonal gives.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Along {
+    /// `Σ weight · slope` of each player in each row: `[player][row]`.
+    pub integrals: Vec<Vec<f64>>,
+    /// Each node's slope of each player, mean over the rows: `[node][player]`.
+    pub slopes: Vec<Vec<f64>>,
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use crate::{Cache, Coalition, Game, Progress, Run, SmoothGame, ValuationError};
+use crate::{Along, Cache, Coalition, Game, Progress, Run, SmoothGame, ValuationError};
 
 /// Coalitions that are asked of the game at once: a failure loses no more than that.
 const BATCH: usize = 256;
@@ -88,6 +88,40 @@ impl<'a> Meter<'a> {
     /// Gradients so far.
     pub fn gradients(&self) -> u64 {
         self.gradients
+    }
+
+    /// The slopes of all `nodes` at once, counted as a gradient each; `None` from a game that takes
+    /// them one by one.
+    ///
+    /// # Errors
+    /// As [`slopes`](Self::slopes).
+    pub fn along<G: SmoothGame + ?Sized>(
+        &mut self,
+        game: &mut G,
+        nodes: &[(f64, f64)],
+    ) -> Result<Option<Along>, ValuationError> {
+        let Some(along) = game.along(nodes)? else { return Ok(None) };
+        let (got, expected) = (along.slopes.len(), nodes.len());
+        if got != expected {
+            return Err(ValuationError::ShapeChanged { what: "nodes", got, expected });
+        }
+        self.check_slopes(&along.integrals, 1.0)?;
+        for (slopes, (t, _)) in along.slopes.iter().zip(nodes) {
+            let (got, expected) = (slopes.len(), self.players);
+            if got != expected {
+                return Err(ValuationError::ShapeChanged {
+                    what: "players' slopes",
+                    got,
+                    expected,
+                });
+            }
+            if let Some((player, &slope)) = first_not_finite(slopes) {
+                return Err(ValuationError::SlopeNotFinite { player, row: 0, t: *t, slope });
+            }
+            self.gradients += 1;
+            self.report();
+        }
+        Ok(Some(along))
     }
 
     /// Announces `passes` more than were foreseen.
@@ -208,6 +242,13 @@ impl<'a> Meter<'a> {
         t: f64,
     ) -> Result<Vec<Vec<f64>>, ValuationError> {
         let slopes = game.slopes(t)?;
+        self.check_slopes(&slopes, t)?;
+        self.gradients += 1;
+        self.report();
+        Ok(slopes)
+    }
+
+    fn check_slopes(&mut self, slopes: &[Vec<f64>], t: f64) -> Result<(), ValuationError> {
         if slopes.len() != self.players {
             let (got, expected) = (slopes.len(), self.players);
             return Err(ValuationError::ShapeChanged { what: "players' slopes", got, expected });
@@ -218,9 +259,7 @@ impl<'a> Meter<'a> {
                 return Err(ValuationError::SlopeNotFinite { player, row, t, slope });
             }
         }
-        self.gradients += 1;
-        self.report();
-        Ok(slopes)
+        Ok(())
     }
 
     fn cache(&self) -> &Cache {

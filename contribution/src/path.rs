@@ -116,6 +116,11 @@ fn integrate<G: SmoothGame + ?Sized>(
 ) -> Result<(Vec<Vec<f64>>, Vec<NodeSlopes>), ValuationError> {
     let rule =
         rule(nodes).ok_or(ValuationError::NodesOutOfRange { nodes, nodes_max: MAX_NODES })?;
+    if let Some(along) = meter.along(game, rule)? {
+        let of_nodes = rule.iter().zip(along.slopes);
+        let of_nodes = of_nodes.map(|(&(t, weight), slopes)| NodeSlopes { t, weight, slopes });
+        return Ok((along.integrals, of_nodes.collect()));
+    }
     let mut integrals = vec![vec![0.0; rows]; game.players()];
     let mut of_nodes = Vec::with_capacity(nodes);
     for &(t, weight) in rule {

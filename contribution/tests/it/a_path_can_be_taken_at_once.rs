@@ -1,0 +1,86 @@
+//! A source that shares work between the nodes gives the same scores as one that does not.
+
+use florin_contribution::{
+    AffineSource, Along, GameError, RoundError, RoundRules, ValuationError, value_round,
+};
+
+use crate::support::LeastSquares;
+
+/// Takes all nodes at once, and spoils what it is told to.
+struct AtOnce<'a> {
+    round: &'a LeastSquares,
+    spoil: fn(&mut Along),
+}
+
+impl AffineSource for AtOnce<'_> {
+    fn players(&self) -> usize {
+        self.round.updates.len()
+    }
+
+    fn losses(&mut self, coefficients: &[f64]) -> Result<Vec<f64>, GameError> {
+        Ok(self.round.losses(coefficients))
+    }
+
+    fn slopes(&mut self, _: &[f64]) -> Result<Vec<Vec<f64>>, GameError> {
+        Err(GameError::new("slopes are taken at once"))
+    }
+
+    fn along(
+        &mut self,
+        coefficients: &[f64],
+        nodes: &[(f64, f64)],
+    ) -> Result<Option<Along>, GameError> {
+        let mut integrals = vec![vec![0.0; self.round.targets.len()]; self.players()];
+        let mut slopes = Vec::new();
+        for (t, weight) in nodes {
+            let at: Vec<f64> = coefficients.iter().map(|c| t * c).collect();
+            let here = self.round.slopes(&at);
+            for (sum, slope) in integrals.iter_mut().flatten().zip(here.iter().flatten()) {
+                *sum += weight * slope;
+            }
+            let mean = |rows: &Vec<f64>| rows.iter().sum::<f64>() / rows.len() as f64;
+            slopes.push(here.iter().map(mean).collect());
+        }
+        let mut along = Along { integrals, slopes };
+        (self.spoil)(&mut along);
+        Ok(Some(along))
+    }
+}
+
+const RULES: RoundRules = RoundRules { z_micro: 2_000_000, nodes: 3 };
+const WEIGHTS: [u64; 3] = [4, 1, 3];
+
+fn round() -> LeastSquares {
+    LeastSquares {
+        features: vec![vec![1.0, 0.5], vec![-0.25, 2.0], vec![0.75, -1.0]],
+        targets: vec![1.0, 0.5, -0.75],
+        updates: vec![vec![0.5, 0.0], vec![-9.0, 0.125], vec![0.0, 0.25]],
+    }
+}
+
+#[test]
+fn the_whole_path_at_once_is_worth_what_it_is_node_by_node() {
+    let round = round();
+    let one_by_one = value_round(&mut round.source(), &WEIGHTS, RULES).unwrap();
+    let mut source = AtOnce { round: &round, spoil: |_| () };
+    assert_eq!(value_round(&mut source, &WEIGHTS, RULES).unwrap(), one_by_one);
+}
+
+#[test]
+fn what_is_not_a_quadrature_is_refused() {
+    let round = round();
+    let refused = |spoil| match value_round(&mut AtOnce { round: &round, spoil }, &WEIGHTS, RULES) {
+        Err(RoundError::Valuation(error)) => error,
+        other => panic!("{other:?}"),
+    };
+    let error = refused(|along| along.integrals[1][2] = f64::NAN);
+    assert!(matches!(error, ValuationError::SlopeNotFinite { player: 1, row: 2, .. }), "{error}");
+    let error = refused(|along| along.slopes[2][0] = f64::INFINITY);
+    assert!(matches!(error, ValuationError::SlopeNotFinite { player: 0, .. }), "{error}");
+    assert!(matches!(
+        refused(|along| along.slopes.truncate(1)),
+        ValuationError::ShapeChanged { .. }
+    ));
+    let error = refused(|along| along.integrals.truncate(2));
+    assert!(error.to_string().contains("2 players of 3"), "{error}");
+}
