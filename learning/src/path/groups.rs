@@ -17,11 +17,24 @@ pub(super) struct Groups {
     blocks: Vec<(usize, Range<usize>)>,
 }
 
+/// Where group `group` of `groups` begins; the last one ends where the next would begin.
+fn begin(rows: usize, group: usize, groups: usize) -> usize {
+    rows * group / groups
+}
+
+/// By each of `groups` contiguous groups of rows their summed losses, scaled so that the plain mean
+/// of the groups is the mean of the rows. As [`PathGradient`](super::PathGradient) says its losses.
+pub fn group_means(losses: &[f64], groups: usize) -> Vec<f64> {
+    let scale = groups as f64 / losses.len() as f64;
+    let rows = |group| begin(losses.len(), group, groups)..begin(losses.len(), group + 1, groups);
+    (0..groups).map(|group| losses[rows(group)].iter().sum::<f64>() * scale).collect()
+}
+
 impl Groups {
     pub(super) fn new(rows: usize, groups: usize) -> Self {
         let mut blocks = Vec::new();
         for group in 0..groups {
-            let (from, until) = (rows * group / groups, rows * (group + 1) / groups);
+            let (from, until) = (begin(rows, group, groups), begin(rows, group + 1, groups));
             for start in (from..until).step_by(EVAL_CHUNK_ROWS) {
                 blocks.push((group, start..until.min(start + EVAL_CHUNK_ROWS)));
             }

@@ -29,6 +29,7 @@ use crate::model::ModelSpec;
 use crate::params::{first_not_finite, norm};
 use dots::{UPDATES_AT_A_TIME, dots};
 use groups::Groups;
+pub use groups::group_means;
 
 /// Most groups of rows.
 pub const GROUPS_MAX: usize = 4_096;

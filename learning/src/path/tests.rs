@@ -358,3 +358,22 @@ fn what_makes_no_path_is_refused() {
     let lost = path.values(1, |_| Err::<Option<f64>, _>("the disk is gone"));
     assert_eq!(lost.unwrap_err().to_string(), "update 0: the disk is gone");
 }
+
+#[test]
+fn losses_by_groups_are_those_that_the_gradients_see() {
+    let round = round(4, 2, 101);
+    let gradient = round.gradient(8, &mut &round.holdout);
+    let deltas: Vec<&[f32]> = round.deltas.iter().map(Vec::as_slice).collect();
+    let mut engine = Reference::new();
+    let mut affine =
+        AffineLoss::new(&round.model, &round.base, &deltas, &round.holdout, &mut engine).unwrap();
+    let rows = affine.losses(&[0.0, 0.0]).unwrap();
+    let groups = group_means(&rows, 8);
+    assert!((mean(&groups) - mean(&rows)).abs() < 1e-12);
+    for (ours, theirs) in groups.iter().zip(gradient.losses_before()) {
+        assert!((ours - theirs).abs() < 1e-12, "{ours} {theirs}");
+    }
+    // Rows 0, 1 | 2, 3, 4 by hand: sums 3 and 12, times 2 groups by 5 rows.
+    let by_hand = group_means(&[1.0, 2.0, 3.0, 4.0, 5.0], 2);
+    assert!((by_hand[0] - 1.2).abs() < 1e-15 && (by_hand[1] - 4.8).abs() < 1e-15, "{by_hand:?}");
+}
