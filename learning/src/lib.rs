@@ -43,6 +43,7 @@ pub mod aggregate;
 pub mod coalitions;
 pub mod data;
 pub mod engine;
+pub mod measure;
 pub mod model;
 mod parallel;
 pub mod params;

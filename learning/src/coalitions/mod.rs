@@ -32,7 +32,7 @@ use pulp::Arch;
 use thiserror::Error;
 
 use crate::data::{ChunkError, RowChunks};
-use crate::engine::InputError;
+use crate::engine::{BackendError, InputError};
 use crate::model::ModelSpec;
 use crate::parallel::on_threads;
 use crate::params::first_not_finite;
@@ -92,6 +92,9 @@ pub enum CoalitionError {
     /// The rows could not be read.
     #[error(transparent)]
     Rows(#[from] ChunkError),
+    /// The engine itself failed.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
     /// A share for each update is needed.
     #[error("{got} shares for {expected} updates")]
     Shares {
@@ -158,6 +161,7 @@ impl CoalitionError {
         match self {
             Self::Input(_) => "COALITION_INPUT",
             Self::Rows(_) => "COALITION_ROWS",
+            Self::Backend(_) => "COALITION_BACKEND",
             Self::Shares { .. } => "COALITION_SHARES",
             Self::Share { .. } => "COALITION_SHARE",
             Self::Mask { .. } => "COALITION_MASK",

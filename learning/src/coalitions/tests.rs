@@ -187,6 +187,36 @@ fn a_cnn_is_measured_as_libtorch_does_within_the_tolerance() {
     }
 }
 
+#[cfg(feature = "torch")]
+#[test]
+fn libtorch_in_batches_and_one_by_one_stays_within_the_tolerance() {
+    use crate::torch::{Processor, Torch};
+    let models = [
+        (cnn(), wide(70, 2 * 9 * 7)),
+        (mlp(64, &[12, 8]), digits(1_100)),
+        (mlp(64, &[12]), digits(90)),
+        (ModelSpec::Softmax { inputs: 64, classes: 10 }, digits(90)),
+    ];
+    let mut torch = Torch::new(Processor::Cpu, 1).unwrap();
+    for (model, holdout) in models {
+        let round = Round::drawn(model, 5, holdout);
+        let masks = some(5, 20);
+        let losses = round.by(&mut torch, &masks).0;
+        round.with(|updates| {
+            let mut rows = &round.holdout;
+            let batched = torch.coalition_losses(updates, &masks, &mut rows).unwrap();
+            let off = apart(&batched, &losses);
+            assert!(off <= COALITION_TOLERANCE_NANO as f64, "{}: {off}", round.model);
+            let singly = torch.coalition_losses_one_by_one(updates, &masks, &round.holdout);
+            let off = apart(&singly.unwrap(), &losses);
+            assert!(off <= 3.0 * COALITION_TOLERANCE_NANO as f64, "{}: {off}", round.model);
+            let others = Masks::all(4).unwrap();
+            let error = torch.coalition_losses(updates, &others, &mut rows).unwrap_err();
+            assert_eq!(error.code(), "COALITION_PLAYERS");
+        });
+    }
+}
+
 #[test]
 fn threads_batches_and_memory_change_no_bit() {
     for model in [mlp(64, &[13]), mlp(64, &[9, 30]), ModelSpec::Softmax { inputs: 64, classes: 10 }]

@@ -4,6 +4,7 @@
 //! parameters; the CNN's gradient comes from autograd. Slopes along a direction are carried forward
 //! by hand through all of them.
 
+mod coalitions;
 mod gpu;
 mod net;
 

@@ -1,0 +1,80 @@
+//! How fast coalitions and paths are on this machine:
+//! `cargo run --release -p florin-learning --example coalitions`.
+
+use std::error::Error;
+use std::time::Instant;
+
+use florin_learning::measure::{self, Problem};
+use florin_learning::{Evaluator, Masks, ModelSpec};
+
+/// Times each way so often; the best counts, since anything else on the machine only adds.
+const REPEATS: usize = 5;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mlp = ModelSpec::Mlp { inputs: 784, hidden: vec![64], classes: 10 };
+    let (channels, height, width) = (1, 28, 28);
+    let (filters, hidden, classes) = ([8, 16], 64, 10);
+    let cnn = ModelSpec::Cnn { channels, height, width, filters, hidden, classes };
+    coalitions(&Problem::drawn(mlp.clone(), 10, 1_000, 1)?, 1_024)?;
+    coalitions(&Problem::drawn(cnn, 10, 1_000, 1)?, 16)?;
+    let problem = Problem::drawn(mlp, 10, 1_000, 1)?;
+    for groups in [1, 16, 64] {
+        path(&problem, 1_000, groups)?;
+    }
+    Ok(())
+}
+
+fn clock() -> impl FnMut() -> f64 {
+    let start = Instant::now();
+    move || start.elapsed().as_secs_f64()
+}
+
+/// Prints what `count` coalitions take, one core each way.
+fn coalitions(problem: &Problem, count: usize) -> Result<(), Box<dyn Error>> {
+    let masks = match count {
+        1_024 => Masks::all(10)?,
+        count => measure::sample(10, count)?,
+    };
+    let mut fast = f64::INFINITY;
+    for _ in 0..REPEATS {
+        fast = fast.min(measure::coalitions(problem, &masks, 1, &mut clock())?.seconds);
+    }
+    println!("{}: {count} coalitions of 1,000 rows, one core: {fast:.4} s", problem.model);
+    #[cfg(feature = "torch")]
+    {
+        use florin_learning::torch::{Processor, Torch};
+        let mut torch = Torch::new(Processor::Cpu, 1)?;
+        let few = measure::sample(10, count.min(64))?;
+        let (mut singly, mut batched) = (f64::INFINITY, f64::INFINITY);
+        for _ in 0..REPEATS {
+            let timed = measure::one_by_one(problem, &few, &mut torch, &mut clock())?;
+            singly = singly.min(timed.each());
+            batched =
+                batched.min(measure::batched(problem, &few, &mut torch, &mut clock())?.each());
+        }
+        let (singly, batched) = (singly * count as f64, batched * count as f64);
+        println!("  libtorch one by one: {singly:.4} s, {:.1} times that", singly / fast);
+        println!("  libtorch in batches: {batched:.4} s, {:.1} times that", batched / fast);
+    }
+    Ok(())
+}
+
+/// Prints what the path of `updates` updates takes against a pass over the rows.
+fn path(problem: &Problem, updates: usize, groups: usize) -> Result<(), Box<dyn Error>> {
+    #[cfg(feature = "torch")]
+    let mut engine = {
+        use florin_learning::torch::{Processor, Torch};
+        Torch::new(Processor::Cpu, 1)?
+    };
+    #[cfg(not(feature = "torch"))]
+    let mut engine = florin_learning::Reference::new();
+    let engine: &mut dyn Evaluator = &mut engine;
+    println!("path of {updates} updates of {}, {groups} groups of rows:", problem.model);
+    let timed = measure::path(problem, updates, groups, engine, 1, &mut clock())?;
+    println!(
+        "  validation pass {:.4} s, gradients and losses {:.4} s; reading updates {:.4} s, \
+         valuing them {:.4} s",
+        timed.validation, timed.gradients, timed.reading, timed.values
+    );
+    Ok(())
+}
