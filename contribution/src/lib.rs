@@ -58,6 +58,7 @@ mod quadrature;
 mod regression;
 mod round;
 mod run;
+mod sampling;
 mod similarity;
 mod statistics;
 mod truncated_rounds;
@@ -82,5 +83,9 @@ pub use round::{
     value_members, value_round,
 };
 pub use run::{Progress, Run};
+pub use sampling::{
+    AntitheticPermutation, Banzhaf, BetaShapley, ComplementaryContributions, Gtg, Owen,
+    Permutation, Stratified, TruncatedMonteCarlo,
+};
 pub use similarity::{CosineError, Directions, Reputation, ReputationError, cosine};
 pub use truncated_rounds::{TruncatedBetweenRounds, worth_looking};

@@ -9,5 +9,6 @@ mod luck_is_part_of_the_error;
 mod nonsense_is_refused;
 mod regressions_find_the_values;
 mod rounds_are_valued_in_integers;
+mod sampling;
 mod support;
 mod updates_alone_say_less_than_a_game;

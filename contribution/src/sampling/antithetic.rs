@@ -1,0 +1,80 @@
+//! Random orders of arrival, each together with its reverse.
+
+use super::ends::{Ends, all_coalitions, shapley_shares};
+use super::samples::{Sampler, carry_out};
+use super::{passes_default, walk};
+use crate::meter::Meter;
+use crate::{Coalition, Draw, Estimate, Estimator, Game, ValuationError};
+
+/// Permutation sampling by antithetic pairs: every random order together with its reverse
+/// (R. Mitchell, J. Cooper, E. Frank and G. Holmes, "Sampling Permutations for Shapley Value
+/// Estimation", 2022; the pairing goes back to J. M. Hammersley and K. W. Morton, 1956).
+///
+/// Whoever comes early in the one comes late in the other, so that all interactions of two players
+/// cancel: on a game of single players and pairs (a quadratic one) the first pair of orders is
+/// already exact. Unbiased and efficient on any game. One pair costs at most 2·(n − 1) evaluations.
+/// Its error is taken over the pairs, which are independent, and never over the orders, which are
+/// not. At least 2·n passes (one pair); by default 100·n + 2, fifty pairs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AntitheticPermutation;
+
+fn one_pair(players: usize) -> u64 {
+    (players as u64).saturating_mul(2).min(all_coalitions(players))
+}
+
+impl<G: Game + ?Sized> Estimator<G> for AntitheticPermutation {
+    fn name(&self) -> &'static str {
+        OrderPairs::NAME
+    }
+
+    fn version(&self) -> u32 {
+        1
+    }
+
+    fn passes_min(&self, players: usize) -> u64 {
+        one_pair(players)
+    }
+
+    fn passes_default(&self, players: usize) -> Option<u64> {
+        Some(passes_default(players, one_pair(players)))
+    }
+
+    fn estimate(&self, game: &mut G, meter: &mut Meter<'_>) -> Result<Estimate, ValuationError> {
+        carry_out(OrderPairs, game, meter)
+    }
+}
+
+struct OrderPairs;
+
+impl Sampler for OrderPairs {
+    type Sample = Vec<usize>;
+    const NAME: &'static str = "antithetic-permutation";
+    const UNITS: &'static str = "pairs of permutations";
+    const STREAM: u64 = 0x616e_7469;
+
+    fn draw(&mut self, players: usize, draw: &mut Draw) -> Vec<usize> {
+        draw.permutation(players)
+    }
+
+    /// The prefixes of the order, then those of its reverse.
+    fn coalitions(&self, order: &Vec<usize>) -> Vec<Coalition> {
+        let mut passed = walk::prefixes(order);
+        passed.extend(walk::prefixes(&reversed(order)));
+        passed
+    }
+
+    fn read(&self, order: &Vec<usize>, worths: &[f64], ends: &Ends) -> Vec<f64> {
+        let (there, back) = worths.split_at(worths.len() / 2);
+        let there = walk::by_player(order, &walk::marginals(there, ends));
+        let back = walk::by_player(&reversed(order), &walk::marginals(back, ends));
+        there.iter().zip(&back).map(|(there, back)| 0.5 * (there + back)).collect()
+    }
+
+    fn shares(&self, players: usize) -> Vec<f64> {
+        shapley_shares(players)
+    }
+}
+
+fn reversed(order: &[usize]) -> Vec<usize> {
+    order.iter().rev().copied().collect()
+}

@@ -1,0 +1,178 @@
+//! What a player changes in a coalition tossed by coins.
+
+use super::ends::{Ends, all_coalitions};
+use super::passes_default;
+use super::samples::{Sampler, Summary, carry_out};
+use super::tally::Tally;
+use crate::meter::Meter;
+use crate::{Coalition, Draw, Estimate, Estimator, Game, ValuationError};
+
+/// The Banzhaf value (J. F. Banzhaf, "Weighted Voting Doesn't Work", 1965) by maximum sample reuse
+/// (J. T. Wang and R. Jia, "Data Banzhaf: A Robust Data Valuation Framework for Machine Learning",
+/// 2023): `φ_i = mean of v(S) with i in S − mean of v(S) without i`, over coalitions tossed by coins,
+/// so that each evaluation serves every player.
+///
+/// Each S comes with its complement. Then neither mean is ever empty, the part of a game that treats
+/// S and its complement alike, which no player's value depends on, cancels, and the error is that of
+/// a mean over independent pairs. Unbiased. Not efficient: the values do not sum to `v(N) − v(∅)`,
+/// and the gap says by how much, unless [`normalised`](Self::normalised). At least 4 passes (one
+/// pair); by default 100·n + 2.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Banzhaf {
+    normalises: bool,
+}
+
+impl Banzhaf {
+    /// The values times the one factor that makes them sum to `v(N) − v(∅)`. Who is worth nothing
+    /// stays at nothing, but marginals are no longer what they were, and noise in the sum moves all
+    /// values together, which the errors hold.
+    ///
+    /// Where the raw values do not sum to anything of the sign of `v(N) − v(∅)` there is no such
+    /// factor, and the valuation is refused with [`ValuationError::Singular`].
+    pub fn normalised() -> Self {
+        Self { normalises: true }
+    }
+}
+
+fn one_pair(players: usize) -> u64 {
+    all_coalitions(players).min(4)
+}
+
+impl<G: Game + ?Sized> Estimator<G> for Banzhaf {
+    fn name(&self) -> &'static str {
+        if self.normalises { Normalised::NAME } else { CoinPairs::NAME }
+    }
+
+    fn version(&self) -> u32 {
+        1
+    }
+
+    fn passes_min(&self, players: usize) -> u64 {
+        one_pair(players)
+    }
+
+    fn passes_default(&self, players: usize) -> Option<u64> {
+        Some(passes_default(players, one_pair(players)))
+    }
+
+    fn estimate(&self, game: &mut G, meter: &mut Meter<'_>) -> Result<Estimate, ValuationError> {
+        if self.normalises {
+            carry_out(Normalised, game, meter)
+        } else {
+            carry_out(CoinPairs, game, meter)
+        }
+    }
+}
+
+struct CoinPairs;
+
+impl Sampler for CoinPairs {
+    type Sample = Coalition;
+    const NAME: &'static str = "banzhaf";
+    const UNITS: &'static str = "pairs of coalitions";
+    const STREAM: u64 = 0x636f_696e;
+
+    fn draw(&mut self, players: usize, draw: &mut Draw) -> Coalition {
+        let mut coalition = Coalition::empty(players);
+        for player in 0..players {
+            if draw.below(2) == 1 {
+                coalition.insert(player);
+            }
+        }
+        coalition
+    }
+
+    fn coalitions(&self, coalition: &Coalition) -> Vec<Coalition> {
+        vec![coalition.clone(), coalition.complement()]
+    }
+
+    fn read(&self, coalition: &Coalition, worths: &[f64], ends: &Ends) -> Vec<f64> {
+        let more = worths[0] - worths[1];
+        let value = |player| if coalition.contains(player) { more } else { -more };
+        (0..ends.players).map(value).collect()
+    }
+
+    /// `C(n−1, s) / 2^(n−1)`.
+    fn shares(&self, players: usize) -> Vec<f64> {
+        let others = players.saturating_sub(1);
+        let mut share = 0.5_f64.powi(i32::try_from(others).unwrap_or(i32::MAX));
+        let mut shares = Vec::with_capacity(players);
+        for size in 0..players {
+            shares.push(share);
+            share = share * (others - size) as f64 / (size + 1) as f64;
+        }
+        shares
+    }
+}
+
+/// The same samples; each brings the sum of its values, and that sum with each value, so that the
+/// spreads of `x`, `Σ` and `x + Σ` give the covariance of `x` with `Σ`.
+struct Normalised;
+
+impl Sampler for Normalised {
+    type Sample = Coalition;
+    const NAME: &'static str = "banzhaf-normalised";
+    const UNITS: &'static str = CoinPairs::UNITS;
+    const STREAM: u64 = CoinPairs::STREAM;
+
+    fn draw(&mut self, players: usize, draw: &mut Draw) -> Coalition {
+        CoinPairs.draw(players, draw)
+    }
+
+    fn coalitions(&self, coalition: &Coalition) -> Vec<Coalition> {
+        CoinPairs.coalitions(coalition)
+    }
+
+    /// Everybody's value, everybody's value plus the sum, the sum.
+    fn read(&self, coalition: &Coalition, worths: &[f64], ends: &Ends) -> Vec<f64> {
+        let mut numbers = CoinPairs.read(coalition, worths, ends);
+        let sum: f64 = numbers.iter().sum();
+        numbers.extend_from_within(..);
+        numbers[ends.players..].iter_mut().for_each(|number| *number += sum);
+        numbers.push(sum);
+        numbers
+    }
+
+    fn shares(&self, players: usize) -> Vec<f64> {
+        CoinPairs.shares(players)
+    }
+
+    fn width(&self, players: usize) -> usize {
+        2 * players + 1
+    }
+
+    fn summary(&self, tally: &Tally, ends: &Ends) -> Option<Summary> {
+        let raw = tally.means();
+        let factor = factor(raw[..ends.players].iter().sum(), ends.total())?;
+        let values: Vec<f64> = raw[..ends.players].iter().map(|value| factor * value).collect();
+        let moments = tally.moments();
+        let spread_of_sum = moments[2 * ends.players].variance();
+        let error = |player: usize| {
+            let (own, both) =
+                (moments[player].variance()?, moments[player + ends.players].variance()?);
+            let spread_of_sum = spread_of_sum?;
+            let covariance = 0.5 * (both - own - spread_of_sum);
+            // The share of the sum that the value is moves with the sum: x − r·Σ.
+            let ratio = if ends.total() == 0.0 { 0.0 } else { values[player] / ends.total() };
+            let spread = own - 2.0 * ratio * covariance + ratio * ratio * spread_of_sum;
+            Some(factor.abs() * (spread.max(0.0) / tally.count() as f64).sqrt())
+        };
+        let errors = (0..ends.players).map(error).collect();
+        Some(Summary { values, errors })
+    }
+
+    fn finish(&self, exact: Vec<f64>, ends: &Ends) -> Option<Vec<f64>> {
+        let factor = factor(exact.iter().sum(), ends.total())?;
+        Some(exact.iter().map(|value| factor * value).collect())
+    }
+}
+
+/// What makes values that sum to `sum` sum to `total`; `None` where only a negative or no factor
+/// would.
+fn factor(sum: f64, total: f64) -> Option<f64> {
+    if sum == 0.0 && total == 0.0 {
+        return Some(1.0);
+    }
+    let factor = total / sum;
+    (factor.is_finite() && factor >= 0.0).then_some(factor)
+}

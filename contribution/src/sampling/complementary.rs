@@ -1,0 +1,199 @@
+//! Coalitions against their complements, by size.
+
+use super::ends::{Ends, all_coalitions};
+use super::passes_default;
+use super::rounds::{PILOT, Rounds, carry_out, round_length};
+use super::strata::{Strata, neyman};
+use crate::meter::Meter;
+use crate::{Coalition, Draw, Estimate, Estimator, Game, ValuationError};
+
+const NAME: &str = "complementary-contributions";
+const STREAM: u64 = 0x6363_2d73;
+
+/// Complementary contributions, or CC-Shapley (J. Zhang, Q. Sun, J. Liu, L. Xiong, J. Pei and
+/// K. Ren, "Efficient Sampling Approaches to Shapley Value Approximation", SIGMOD 2023): with
+/// `u(S) = v(S) − v(N∖S)`, `φ_i = 1/n Σ_j E[u(S) : |S| = j, i ∈ S]`, so that each pair of evaluations
+/// serves every player: who is in S, by u(S), and who is not, by −u(S) among the coalitions of
+/// n − |S|.
+///
+/// A pilot goes through every size twice, cutting a random order of the players into coalitions of
+/// that size, so that everybody is in one; after it the pairs are drawn freely, their sizes in
+/// proportion to the spreads (Neyman's optimum), looked at again as they grow. The spread of a size is
+/// foreseen from the other sizes, because one that decided for itself would bias its own mean
+/// (measured on a voting game: by more than its error, however large the budget). The pairs of one
+/// against the rest are few and are all asked for; with the grand pair they are exact.
+///
+/// Not efficient: the gap is noise. Its error is `√(Σ_j variance/count)/n`, every spread drawn towards
+/// that of its size where samples are few; what the common order of a pilot correlates is left out of
+/// it. At least `2 + 2·Σ_j ⌈n/j⌉` passes over sizes to n/2 (every size once, no error yet); by default
+/// 100·n + 2, or four times the least if that is more. Memory grows with n².
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ComplementaryContributions;
+
+/// Pairs that go through one size of n players: everybody is in one of its coalitions. Half of the
+/// players and the other half are one pair.
+fn cover(players: usize, size: usize) -> usize {
+    if 2 * size == players { 1 } else { players.div_ceil(size) }
+}
+
+fn passes_min(players: usize) -> u64 {
+    let pairs: usize = (1..=players / 2).map(|size| cover(players, size)).sum();
+    (2 * pairs as u64 + 2).min(all_coalitions(players))
+}
+
+impl<G: Game + ?Sized> Estimator<G> for ComplementaryContributions {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn version(&self) -> u32 {
+        1
+    }
+
+    fn passes_min(&self, players: usize) -> u64 {
+        passes_min(players)
+    }
+
+    fn passes_default(&self, players: usize) -> Option<u64> {
+        Some(passes_default(players, passes_min(players).saturating_mul(4)))
+    }
+
+    fn estimate(&self, game: &mut G, meter: &mut Meter<'_>) -> Result<Estimate, ValuationError> {
+        carry_out::<G, Sampling>(game, meter)
+    }
+}
+
+struct Sampling {
+    players: usize,
+    /// By player and size of the coalition that the player is in; size j is column j − 1.
+    strata: Strata,
+    /// Pairs looked at by the size of their smaller side.
+    counts: Vec<u64>,
+    draw: Draw,
+}
+
+impl Rounds for Sampling {
+    type Item = Coalition;
+    const UNITS: &'static str = "complementary pairs";
+
+    /// The grand pair, and all pairs of one against the rest.
+    fn begin<G: Game + ?Sized>(
+        game: &mut G,
+        meter: &mut Meter<'_>,
+        ends: &Ends,
+    ) -> Result<Self, ValuationError> {
+        let players = ends.players;
+        let mut sampling = Self {
+            players,
+            strata: Strata::new(players),
+            counts: vec![0; players / 2 + 1],
+            draw: Draw::new(meter.seed(), STREAM),
+        };
+        sampling.tell(&Coalition::full(players), ends.total());
+        if players > 1 {
+            let mut asked: Vec<Coalition> = Vec::with_capacity(2 * players);
+            for player in 0..players {
+                let alone = Coalition::empty(players).with(player);
+                asked.extend([alone.clone(), alone.complement()]);
+            }
+            let worths = meter.values(game, &asked)?;
+            for (pair, worths) in asked.chunks(2).zip(worths.chunks(2)) {
+                sampling.tell(&pair[0], worths[0] - worths[1]);
+            }
+        }
+        Ok(sampling)
+    }
+
+    fn next_round(&mut self, number: u64) -> Vec<Coalition> {
+        let mut round = Vec::new();
+        match (number < PILOT, self.spreads()) {
+            (false, Some(spreads)) => {
+                let counts: Vec<u64> = self.sizes().map(|size| self.counts[size]).collect();
+                let often = neyman(&spreads, &counts, round_length(&counts));
+                for (size, often) in self.sizes().zip(often) {
+                    round.extend((0..often).map(|_| self.draw.coalition(self.players, size)));
+                }
+            }
+            _ => self.sizes().for_each(|size| self.cut(size, &mut round)),
+        }
+        self.draw.shuffle(&mut round);
+        round
+    }
+
+    fn pair(&mut self, coalition: &Coalition) -> [Coalition; 2] {
+        [coalition.clone(), coalition.complement()]
+    }
+
+    fn learn(&mut self, coalition: &Coalition, difference: f64) {
+        self.counts[coalition.len()] += 1;
+        self.tell(coalition, difference);
+    }
+
+    fn strata(&self) -> &Strata {
+        &self.strata
+    }
+
+    /// All but the sizes 1, n − 1 and n.
+    fn sampled(&self) -> Vec<usize> {
+        (1..self.players.saturating_sub(2)).collect()
+    }
+}
+
+impl Sampling {
+    /// What the difference of a pair says about everybody.
+    fn tell(&mut self, coalition: &Coalition, difference: f64) {
+        let size = coalition.len();
+        for player in 0..self.players {
+            if coalition.contains(player) {
+                self.strata.add(player, size - 1, difference);
+            } else {
+                self.strata.add(player, self.players - size - 1, -difference);
+            }
+        }
+    }
+
+    /// The sizes of smaller sides that are sampled.
+    fn sizes(&self) -> std::ops::RangeInclusive<usize> {
+        2..=self.players / 2
+    }
+
+    /// A random order of the players, cut into coalitions of `size`; the last one is filled up from
+    /// the beginning.
+    fn cut(&mut self, size: usize, into: &mut Vec<Coalition>) {
+        let order = self.draw.permutation(self.players);
+        for block in 0..cover(self.players, size) {
+            let mut coalition = Coalition::empty(self.players);
+            for place in block * size..(block + 1) * size {
+                coalition.insert(order[place % self.players]);
+            }
+            into.push(coalition);
+        }
+    }
+
+    /// How much one more pair of each size is worth, in proportion: the root of the variance of a
+    /// difference there, times what the means of everybody's two strata make of it, a player being in
+    /// the smaller side of j with probability j/n. The variance is foreseen from the other sizes, the
+    /// neighbours counting most, and never from the size itself: one whose first pairs happen to agree
+    /// would be left early, and one that showed something rare diluted.
+    fn spreads(&self) -> Option<Vec<f64>> {
+        let n = self.players as f64;
+        let mean = |size: usize| {
+            let (small, large) =
+                (self.strata.variances(size - 1)?, self.strata.variances(self.players - size - 1)?);
+            Some(small.iter().chain(&large).sum::<f64>() / (2.0 * n))
+        };
+        let means: Option<Vec<f64>> = self.sizes().map(mean).collect();
+        let means = means?;
+        let sum: f64 = means.iter().sum();
+        let spread = |(at, size): (usize, usize)| {
+            let neighbours = [at.checked_sub(1), Some(at + 1)].into_iter().flatten();
+            let near: Vec<f64> = neighbours.filter_map(|at| means.get(at).copied()).collect();
+            let others = (sum - means[at]).max(0.0) / (means.len() - 1).max(1) as f64;
+            let foreseen = (near.iter().sum::<f64>() + others) / (near.len() + 1) as f64;
+            let (small, large) = (size as f64, n - size as f64);
+            let reach = if small == large { 1.0 } else { n / small + n / large };
+            (foreseen * reach).sqrt()
+        };
+        Some(self.sizes().enumerate().map(|(at, size)| spread((at, size))).collect())
+    }
+}

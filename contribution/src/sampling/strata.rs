@@ -1,0 +1,164 @@
+//! Means and spreads by player and size, and where the next samples serve most.
+
+use super::tally::Moments;
+
+/// How many samples' worth of the spread common to a size goes into the spread of one player there.
+/// Two marginals that happen to be equal would otherwise end the sampling of their stratum for ever.
+const PRIOR_SAMPLES: f64 = 2.0;
+
+/// Moments by player and size: memory for n² of them and no more.
+pub(super) struct Strata {
+    players: usize,
+    cells: Vec<Moments>,
+}
+
+impl Strata {
+    /// Strata of so many players and as many sizes each, the first of which is 0 or 1 as their owner
+    /// counts.
+    pub(super) fn new(players: usize) -> Self {
+        Self { players, cells: vec![Moments::default(); players * players] }
+    }
+
+    pub(super) fn add(&mut self, player: usize, size: usize, number: f64) {
+        self.cells[player * self.players + size].add(number);
+    }
+
+    pub(super) fn cell(&self, player: usize, size: usize) -> &Moments {
+        &self.cells[player * self.players + size]
+    }
+
+    /// Each player's mean of the means of the sizes.
+    pub(super) fn values(&self) -> Vec<f64> {
+        let value = |cells: &[Moments]| {
+            cells.iter().map(|cell| cell.mean).sum::<f64>() / self.players as f64
+        };
+        self.cells.chunks(self.players).map(value).collect()
+    }
+
+    /// The variance of one number of `size`, common to all players; `None` before any player has
+    /// two.
+    fn common(&self, size: usize) -> Option<f64> {
+        let (mut squares, mut freedom) = (0.0, 0);
+        for cell in (0..self.players).map(|player| self.cell(player, size)) {
+            squares += cell.squares;
+            freedom += cell.count.saturating_sub(1);
+        }
+        (freedom > 0).then(|| squares / freedom as f64)
+    }
+
+    /// The variances of one number of `size`, by player: each player's own, drawn towards the common
+    /// one as far as its own numbers are few.
+    pub(super) fn variances(&self, size: usize) -> Option<Vec<f64>> {
+        let common = self.common(size)?;
+        let own = |player| {
+            let cell = self.cell(player, size);
+            let freedom = cell.count.saturating_sub(1) as f64;
+            (cell.squares + PRIOR_SAMPLES * common) / (freedom + PRIOR_SAMPLES)
+        };
+        Some((0..self.players).map(own).collect())
+    }
+
+    /// How far one number of each stratum of the `sampled` sizes spreads, by player and then size, as
+    /// the others tell it: the mean variance of the player's other sizes times that of the size's
+    /// other players, over that of all strata, in roots; the mean of all takes the place of its own, so
+    /// that nobody is given up. `None` before every size has been seen twice.
+    ///
+    /// Never from the stratum itself: one whose first numbers happen to agree would be left early,
+    /// and one that showed something rare diluted, so that rare effects would be valued too low.
+    pub(super) fn foreseen_spreads(&self, sampled: &[usize]) -> Option<Vec<f64>> {
+        let by_size: Option<Vec<Vec<f64>>> =
+            sampled.iter().map(|&size| self.variances_alone(size)).collect();
+        let by_size = by_size?;
+        let of_size: Vec<f64> = by_size.iter().map(|variances| variances.iter().sum()).collect();
+        let of_player =
+            |player: usize| by_size.iter().map(|variances| variances[player]).sum::<f64>();
+        let mean = of_size.iter().sum::<f64>() / (sampled.len() * self.players).max(1) as f64;
+        let others =
+            |sum: f64, own: f64, count: usize| (sum - own + mean).max(0.0) / count.max(1) as f64;
+        let mut spreads = Vec::with_capacity(sampled.len() * self.players);
+        for player in 0..self.players {
+            let of_player = of_player(player);
+            for (of_size, variances) in of_size.iter().zip(&by_size) {
+                let own = variances[player];
+                let along = others(of_player, own, sampled.len());
+                let across = others(*of_size, own, self.players);
+                spreads.push(if mean > 0.0 { (along * across / mean).sqrt() } else { 0.0 });
+            }
+        }
+        Some(spreads)
+    }
+
+    /// Each player's own variance of one number of `size`, where it has two; the common one where not.
+    fn variances_alone(&self, size: usize) -> Option<Vec<f64>> {
+        let common = self.common(size)?;
+        let own = |player| self.cell(player, size).variance().unwrap_or(common);
+        Some((0..self.players).map(own).collect())
+    }
+
+    /// One standard error per player, the means of `sampled` sizes being random and independent of
+    /// each other, the others exact: `√(Σ_s variance_s / count_s) / n`.
+    pub(super) fn standard_errors(&self, sampled: &[usize]) -> Option<Vec<f64>> {
+        let mut squares = vec![0.0; self.players];
+        for &size in sampled {
+            for (player, variance) in self.variances(size)?.into_iter().enumerate() {
+                squares[player] += variance / self.cell(player, size).count as f64;
+            }
+        }
+        Some(squares.iter().map(|square| square.sqrt() / self.players as f64).collect())
+    }
+}
+
+/// Divides `more` samples among strata so that all of them, with the `counts` they have, come as
+/// close as they can to shares in proportion to their `spreads` (J. Neyman, "On the Two Different
+/// Aspects of the Representative Method", 1934). Evenly where nothing spreads.
+pub(super) fn neyman(spreads: &[f64], counts: &[u64], more: u64) -> Vec<u64> {
+    let sum: f64 = spreads.iter().sum();
+    let even = 1.0 / spreads.len().max(1) as f64;
+    let aim = (counts.iter().sum::<u64>() + more) as f64;
+    let wanted: Vec<f64> = spreads
+        .iter()
+        .zip(counts)
+        .map(|(spread, count)| {
+            let share = if sum > 0.0 { spread / sum } else { even };
+            (aim * share - *count as f64).max(0.0)
+        })
+        .collect();
+    let scale = more as f64 / wanted.iter().sum::<f64>();
+    let (mut owed, mut given) = (0.0, 0);
+    let divide = |wanted: &f64| {
+        owed += wanted * scale;
+        // Rounded as a running sum, so that the whole is `more`.
+        let now = ((owed + 0.5) as u64).min(more) - given;
+        given += now;
+        now
+    };
+    wanted.iter().map(divide).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_go_where_the_spread_is() {
+        assert_eq!(neyman(&[1.0, 3.0, 0.0], &[2, 2, 2], 14), [3, 11, 0]);
+        assert_eq!(neyman(&[0.0, 0.0], &[5, 1], 4), [0, 4]);
+        assert_eq!(neyman(&[1.0, 1.0, 1.0], &[0, 0, 0], 10).iter().sum::<u64>(), 10);
+    }
+
+    #[test]
+    fn errors_are_as_computed_by_hand() {
+        // Two players, sizes 0 (exact) and 1. Player 0 saw 1 and 3 (squares 2), player 1 saw 5, 5.
+        let mut strata = Strata::new(2);
+        for (player, numbers) in [(0, [1.0, 3.0]), (1, [5.0, 5.0])] {
+            strata.add(player, 0, 7.0);
+            numbers.iter().for_each(|number| strata.add(player, 1, *number));
+        }
+        assert_eq!(strata.values(), [4.5, 6.0]);
+        // Common: 2 / 2 = 1. Player 0: (2 + 2·1)/(1 + 2) = 4/3, player 1: (0 + 2)/3.
+        assert_eq!(strata.variances(1), Some(vec![4.0 / 3.0, 2.0 / 3.0]));
+        let errors = strata.standard_errors(&[1]).unwrap();
+        assert!((errors[0] - (2.0_f64 / 3.0).sqrt() / 2.0).abs() < 1e-15);
+        assert_eq!(strata.standard_errors(&[0, 1]), None, "one number each has no spread");
+    }
+}

@@ -1,0 +1,153 @@
+//! What truncation leaves out, and what remembering it as truth does.
+
+use florin_contribution::games::{Formula as Known, Table};
+use florin_contribution::{Coalition, Estimator, Game, Gtg, Run, TruncatedMonteCarlo, value};
+
+use super::{Any, assert_close, remark, run, values};
+use crate::support::Formula;
+
+/// The mean over many seeds of what each player is worth too little, and the mean gap.
+fn shortfall(estimator: &Any, game: &mut Known, budget: u64, seeds: u64) -> (Vec<f64>, f64) {
+    let truth = Table::of(game).unwrap().shapley();
+    let (mut lost, mut gap) = (vec![0.0; truth.len()], 0.0);
+    for seed in 0..seeds {
+        let found = run(estimator, game, Run::seeded(seed).with_budget(budget));
+        gap += found.gap / seeds as f64;
+        for (lost, (truth, value)) in lost.iter_mut().zip(truth.iter().zip(values(&found))) {
+            *lost += (truth - value) / seeds as f64;
+        }
+    }
+    (lost, gap)
+}
+
+#[test]
+fn truncation_takes_from_everybody_and_no_more_than_said() {
+    let mut game = Known::saturating(9, 4);
+    let total =
+        value(&florin_contribution::Exact, &mut game, &[0, 1, 2, 3, 4, 5, 6, 7, 8], Run::seeded(0))
+            .unwrap()
+            .total;
+    let tolerance = 0.1;
+    let truncated: [(Any, u64); 2] = [
+        (Box::new(TruncatedMonteCarlo::with_tolerance(tolerance).unwrap()), 150),
+        (Box::new(Gtg::mended().with_thresholds(0.0, tolerance * total).unwrap()), 150),
+    ];
+    for (estimator, budget) in truncated {
+        let (lost, gap) = shortfall(&estimator, &mut game, budget, 200);
+        let sum: f64 = lost.iter().sum();
+        println!("{lost:?} {gap}");
+        assert!((sum - gap).abs() < 1e-12, "what is lost is in the gap");
+        assert!(gap > 0.2 * tolerance * total, "truncation shows: {gap}");
+        assert!(gap <= tolerance * total, "all together lose no more than the tolerance: {gap}");
+        for lost in lost {
+            assert!((0.0..tolerance * total).contains(&lost), "everybody loses a part: {lost}");
+        }
+    }
+    let untruncated: Any = Box::new(TruncatedMonteCarlo::with_tolerance(0.0).unwrap());
+    let (_, gap) = shortfall(&untruncated, &mut game, 150, 20);
+    assert!(gap.abs() < 1e-12, "{gap}");
+}
+
+#[test]
+fn a_cut_order_asks_for_nothing_beyond_the_cut() {
+    // Two of anybody are the whole; only pairs and singles are ever looked at.
+    let mut largest = 0;
+    let mut game = Formula(8, |c: &Coalition| {
+        if c.len() < 8 {
+            largest = largest.max(c.len());
+        }
+        c.len().min(2) as f64
+    });
+    let estimator = TruncatedMonteCarlo::default();
+    let ids: Vec<usize> = (0..8).collect();
+    let found = value(&estimator, &mut game, &ids, Run::seeded(1).with_budget(200)).unwrap();
+    assert_eq!(largest, 2);
+    assert_eq!(found.evaluations, 2 + 8 + 28, "all that truncation can reach");
+    assert!(found.remark.unwrap().contains("asked for nothing new"));
+}
+
+fn between(gtg: Gtg, total: f64) -> (Vec<f64>, u64, String) {
+    let mut game = Formula(4, move |c: &Coalition| total * c.len() as f64 / 4.0);
+    let found = value(&gtg, &mut game, &[0, 1, 2, 3], Run::seeded(1)).unwrap();
+    let remark = found.remark.clone().unwrap();
+    (found.scores.iter().map(|score| score.value).collect(), found.evaluations, remark)
+}
+
+#[test]
+fn a_round_that_gained_too_little_is_not_valued() {
+    for gtg in [Gtg::as_published(), Gtg::mended()] {
+        let (values, evaluations, remark) = between(gtg, 0.0099);
+        assert_eq!((values, evaluations), (vec![0.0; 4], 2));
+        assert!(remark.contains("not valued") && remark.contains("0.01"), "{remark}");
+        let (values, _, _) = between(gtg, 0.0125);
+        assert_close(&values, &[0.003_125; 4], 0.001, "valued");
+    }
+}
+
+/// v(∅) = 0, v({0}) = v({0,2}) = v(N) = 1, v({0,1}) = 2, all else 0: with player 0 there everything
+/// seems reached.
+fn deceptive(c: &Coalition) -> f64 {
+    let worths = [0.0, 1.0, 0.0, 2.0, 0.0, 1.0, 0.0, 1.0];
+    worths[c.mask() as usize]
+}
+
+#[test]
+fn the_published_cache_returns_what_was_never_evaluated() {
+    let published: Any = Box::new(Gtg::as_published().with_thresholds(0.01, 0.5).unwrap());
+    let mended: Any = Box::new(Gtg::mended().with_thresholds(0.01, 0.5).unwrap());
+    let (mut deceived, mut harmed) = (0, 0.0);
+    for seed in 0..20 {
+        let mut game = Formula(3, deceptive);
+        let right = run(&mended, &mut game, Run::seeded(seed));
+        // By hand over the six orders: (1+1+2+1+1+1)/6, (1+0+0+0+0+0)/6, (−1+0−1+0+0+0)/6.
+        let wanted = [7.0 / 6.0, 1.0 / 6.0, -1.0 / 3.0];
+        assert_close(&values(&right), &wanted, 1e-12, "mended");
+        let wrong = run(&published, &mut game, Run::seeded(seed));
+        // Once an order began with 0, 1, the coalition {0, 1} is supposed to be worth 1 for ever.
+        deceived += u32::from(values(&wrong) == [1.0, 0.0, 0.0]);
+        harmed += values(&wrong)[2] / 20.0;
+        assert!(remark(&wrong).contains("5 %"), "{}", remark(&wrong));
+    }
+    println!("deceived {deceived}, harm {harmed}");
+    assert!(deceived >= 5, "{deceived}");
+    assert!(harmed > -0.1, "player 2 takes away a third, and hardly any of it is seen: {harmed}");
+}
+
+#[test]
+fn the_published_cache_writes_over_the_whole() {
+    // After 0 the whole, 1, seems reached at 0.8, and from then on the whole is 0.8:
+    // orders 0,1 give (0.8, 0), orders 1,0 give (0.6, 0.2), and 0.2 is missing for ever.
+    let worths = [0.0, 0.8, 0.2, 1.0];
+    let mut game = Formula(2, move |c: &Coalition| worths[c.mask() as usize]);
+    let published: Any = Box::new(Gtg::as_published().with_thresholds(0.01, 0.5).unwrap());
+    let found = run(&published, &mut game, Run::seeded(3));
+    assert_close(&values(&found), &[0.7, 0.1], 1e-12, "published");
+    assert!((found.gap - 0.2).abs() < 1e-12 && found.total == 1.0);
+    assert!(remark(&found).starts_with("32 guided permutations"), "{}", remark(&found));
+    let mended: Any = Box::new(Gtg::mended().with_thresholds(0.01, 0.5).unwrap());
+    assert_close(&values(&run(&mended, &mut game, Run::seeded(3))), &[0.8, 0.2], 1e-12, "mended");
+}
+
+/// The published stopping test fires far from 1 %; the mended one knows its error.
+#[test]
+fn the_published_stopping_test_ends_far_from_the_truth() {
+    let mut game = Known::saturating(10, 1);
+    let truth = Table::of(&mut game).unwrap().shapley();
+    let off = |estimator: &dyn Estimator<dyn Game>, run: Run<'_>| {
+        let ids: Vec<usize> = (0..10).collect();
+        let found = value(estimator, &mut game.clone() as &mut dyn Game, &ids, run).unwrap();
+        let distance = |(score, truth): (&florin_contribution::Score<usize>, &f64)| {
+            (score.value - truth).powi(2)
+        };
+        let squares: f64 = found.scores.iter().zip(&truth).map(distance).sum();
+        (squares / truth.iter().map(|truth| truth * truth).sum::<f64>()).sqrt()
+    };
+    let (mut published, mut mended) = (0.0, 0.0);
+    for seed in 0..20 {
+        published += off(&Gtg::as_published(), Run::seeded(seed)) / 20.0;
+        let untruncated = Gtg::mended().with_thresholds(0.01, 0.0).unwrap();
+        mended += off(&untruncated, Run::seeded(seed).until(0.02)) / 20.0;
+    }
+    println!("published {published:.4}, mended to 2 %: {mended:.4}");
+    assert!(published > 0.03 && mended < 0.02, "{published} {mended}");
+}
