@@ -76,7 +76,7 @@ impl Cholesky {
     }
 
     /// `L⁻¹`, by rows; above the diagonal it holds zeros.
-    fn inverse_lower(&self) -> Vec<f64> {
+    pub(crate) fn inverse_lower(&self) -> Vec<f64> {
         let n = self.n;
         let mut inverse = vec![0.0; n * n];
         for row in 0..n {

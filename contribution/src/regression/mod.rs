@@ -17,8 +17,4 @@ pub(crate) mod weighted;
 pub use kadd::KAdd;
 pub use kernel::KernelShap;
 pub use leverage::LeverageShap;
-#[expect(
-    unused_imports,
-    reason = "the odd estimator falls back to the linear fit on its pairs"
-)]
 pub(crate) use weighted::{Fit, Observed, linear_fit};

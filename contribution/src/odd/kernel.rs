@@ -1,0 +1,297 @@
+//! What is thought beforehand of a game's interactions of three and more: kernels over coalitions.
+//!
+//! A game is a sum of products of signs, `v(z) = Σ_T a_T·Π_{i∈T} z_i` with z_i = +1 in and −1 out.
+//! A kernel `K(z, z') = Σ_T w_T·Π_{i∈T} z_i·z'_i` says how large each a_T² is expected to be. Only
+//! products of an odd number of players matter to the Shapley value, `φ_i = Σ_{T∋i, |T| odd}
+//! 2·a_T/|T|`; those of an even number tell who interacts with whom.
+
+use crate::{Coalition, quadrature};
+
+/// Nodes of the read-out's integral. It is exact up to 16 players and next to exact beyond, where
+/// interactions of very many count for little.
+const NODES: usize = 8;
+
+/// Numbers that one byte of a coalition takes.
+const BYTE: usize = 256;
+
+/// Which interactions are expected, and how large.
+pub(crate) enum Kernel {
+    /// Of two (even part) and of three (odd part), all alike.
+    Alike,
+    /// By the scales of the players.
+    Products(Products),
+}
+
+/// `Σ_r Π_i (1 + τ_ri·z_i·z'_i)`: in each term r, an interaction is expected in proportion to the
+/// product of its players' scales.
+pub(crate) struct Products {
+    scales: Vec<Vec<f64>>,
+    /// The factors of eight players at once: `[eight][byte of z ⊕ z'][term]`.
+    factors: Vec<f64>,
+    /// `Σ_r Σ_i τ_ri·z_i·z'_i`, likewise: `[eight][byte]`.
+    singles: Vec<f64>,
+}
+
+/// Which half of a game a kernel is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// `(v(S) − v(Sᶜ))/2`, beyond its linear part.
+    Odd,
+    /// `(v(S) + v(Sᶜ))/2`, beyond its mean.
+    Even,
+}
+
+impl Products {
+    /// The kernel of these scales, `[term][player]`, each in `0..1`.
+    pub(crate) fn new(scales: Vec<Vec<f64>>) -> Self {
+        let (players, terms) = (scales.first().map_or(0, Vec::len), scales.len());
+        let mut factors = Vec::with_capacity(players.div_ceil(8) * BYTE * terms);
+        let mut singles = Vec::with_capacity(players.div_ceil(8) * BYTE);
+        for first in (0..players).step_by(8) {
+            let (from, from_single) = (factors.len(), singles.len());
+            factors.resize(from + terms, 1.0);
+            singles.push(0.0);
+            // Each player doubles the table: as it is where the two agree on it, and turned.
+            for player in first..first + 8 {
+                let scale = |term: &Vec<f64>| term.get(player).copied().unwrap_or(0.0);
+                let taus: Vec<f64> = scales.iter().map(scale).collect();
+                let sum: f64 = taus.iter().sum();
+                let until = factors.len();
+                factors.extend_from_within(from..until);
+                let (agree, differ) = factors[from..].split_at_mut(until - from);
+                let rows = agree.chunks_exact_mut(terms).zip(differ.chunks_exact_mut(terms));
+                for (agree, differ) in rows {
+                    for ((agree, differ), tau) in agree.iter_mut().zip(differ).zip(&taus) {
+                        *agree *= 1.0 + tau;
+                        *differ *= 1.0 - tau;
+                    }
+                }
+                let until = singles.len();
+                singles.extend_from_within(from_single..until);
+                singles[from_single..until].iter_mut().for_each(|single| *single += sum);
+                singles[until..].iter_mut().for_each(|single| *single -= sum);
+            }
+        }
+        Self { scales, factors, singles }
+    }
+
+    /// `K(z, z')` of one part; `products` is room for two numbers a term.
+    fn of(&self, part: Part, a: &Coalition, b: &Coalition, products: &mut [f64]) -> f64 {
+        let terms = self.scales.len();
+        products.fill(1.0);
+        let (same, opposite) = products.split_at_mut(terms);
+        let mut single = 0.0;
+        for eight in 0..self.singles.len() / BYTE {
+            let word = a.words()[eight / 8] ^ b.words()[eight / 8];
+            let byte = (word >> (8 * (eight % 8))) as usize % BYTE;
+            let at = |byte: usize| &self.factors[(eight * BYTE + byte) * terms..][..terms];
+            let pairs = at(byte).iter().zip(at(BYTE - 1 - byte));
+            for ((same, opposite), (factor, turned)) in
+                same.iter_mut().zip(opposite.iter_mut()).zip(pairs)
+            {
+                *same *= factor;
+                *opposite *= turned;
+            }
+            single += self.singles[eight * BYTE + byte];
+        }
+        let (same, opposite) = (same.iter().sum::<f64>(), opposite.iter().sum::<f64>());
+        match part {
+            Part::Odd => 0.5 * (same - opposite) - single,
+            Part::Even => 0.5 * (same + opposite) - terms as f64,
+        }
+    }
+
+    /// `Σ_r τ_ri·τ_rj`, by rows: how large the interaction of each two is expected to be.
+    pub(crate) fn twos(&self, players: usize) -> Vec<f64> {
+        let mut twos = vec![0.0; players * players];
+        for term in &self.scales {
+            for (i, row) in twos.chunks_exact_mut(players).enumerate() {
+                crate::regression::weighted::add_scaled(row, term[i], term);
+            }
+        }
+        twos
+    }
+}
+
+/// A kernel's matrix over coalitions, and by what it was multiplied to have ones on its diagonal.
+pub(crate) struct Gram {
+    /// By rows; only the lower triangle is filled.
+    pub(crate) matrix: Vec<f64>,
+    pub(crate) scale: f64,
+}
+
+impl Kernel {
+    fn of(&self, part: Part, a: &Coalition, b: &Coalition, products: &mut [f64]) -> f64 {
+        match self {
+            Self::Alike => {
+                let n = a.universe() as f64;
+                let t = agreement(a, b);
+                match part {
+                    Part::Odd => (t * t * t - (3.0 * n - 2.0) * t) / 6.0,
+                    Part::Even => (t * t - n) / 2.0,
+                }
+            }
+            Self::Products(kernel) => kernel.of(part, a, b, products),
+        }
+    }
+
+    /// Room that [`of`](Self::of) needs.
+    fn room(&self) -> Vec<f64> {
+        match self {
+            Self::Alike => Vec::new(),
+            Self::Products(kernel) => vec![1.0; 2 * kernel.scales.len()],
+        }
+    }
+
+    /// The kernel between all of `sides`. `None` where it expects nothing at all.
+    pub(crate) fn gram(&self, part: Part, sides: &[Coalition]) -> Option<Gram> {
+        let mut room = self.room();
+        let alone = self.of(part, &sides[0], &sides[0], &mut room);
+        let scale = 1.0 / alone;
+        if !(alone > 0.0 && scale.is_finite()) {
+            return None;
+        }
+        let mut matrix = vec![0.0; sides.len() * sides.len()];
+        for (k, row) in matrix.chunks_exact_mut(sides.len()).enumerate() {
+            for (entry, other) in row[..=k].iter_mut().zip(sides) {
+                *entry = scale * self.of(part, &sides[k], other, &mut room);
+            }
+        }
+        Some(Gram { matrix, scale })
+    }
+
+    /// The odd kernel of `of` to each of `sides`, times `scale`.
+    pub(crate) fn row(&self, of: &Coalition, sides: &[Coalition], scale: f64) -> Vec<f64> {
+        let mut room = self.room();
+        sides.iter().map(|side| scale * self.of(Part::Odd, of, side, &mut room)).collect()
+    }
+
+    /// The Shapley values of the game `z ↦ scale·K(z, side)` (odd part), for each of `sides`.
+    pub(crate) fn read_out(&self, sides: &[Coalition], scale: f64) -> Vec<f64> {
+        let players = sides[0].universe();
+        let mut values = vec![0.0; sides.len() * players];
+        let mut signs = vec![0.0; players];
+        for (side, row) in sides.iter().zip(values.chunks_exact_mut(players)) {
+            signs.iter_mut().enumerate().for_each(|(player, sign)| *sign = side_of(side, player));
+            match self {
+                Self::Alike => read_threes(&signs, scale, row),
+                Self::Products(kernel) => {
+                    kernel.scales.iter().for_each(|term| read_product(term, &signs, scale, row));
+                }
+            }
+        }
+        values
+    }
+}
+
+/// +1 for who is in, −1 for who is not.
+pub(crate) fn side_of(side: &Coalition, player: usize) -> f64 {
+    if side.contains(player) { 1.0 } else { -1.0 }
+}
+
+/// `Σ_i z_i·z'_i`.
+pub(crate) fn agreement(a: &Coalition, b: &Coalition) -> f64 {
+    let words = a.words().iter().zip(b.words());
+    let differ: u32 = words.map(|(a, b)| (a ^ b).count_ones()).sum();
+    a.universe() as f64 - 2.0 * f64::from(differ)
+}
+
+/// Each player gets two thirds of every product of three that it is in:
+/// `z_i·((D − z_i)² − (n − 1))/2` of them, with D the sum of all signs.
+fn read_threes(signs: &[f64], scale: f64, values: &mut [f64]) {
+    let sum: f64 = signs.iter().sum();
+    let others = signs.len() as f64 - 1.0;
+    for (value, sign) in values.iter_mut().zip(signs) {
+        let rest = sum - sign;
+        *value += scale * sign * (rest * rest - others) / 3.0;
+    }
+}
+
+/// `2·τ_i·z_i·∫₀¹ ½[Π_{j≠i}(1 + sτ_jz_j) + Π_{j≠i}(1 − sτ_jz_j)] ds`, less its linear part.
+fn read_product(scales: &[f64], signs: &[f64], scale: f64, values: &mut [f64]) {
+    let rule = quadrature::rule(NODES).expect("there is a rule of eight nodes");
+    for &(node, weight) in rule {
+        let (mut with, mut against) = (1.0, 1.0);
+        for (tau, sign) in scales.iter().zip(signs) {
+            with *= 1.0 + node * tau * sign;
+            against *= 1.0 - node * tau * sign;
+        }
+        for ((value, tau), sign) in values.iter_mut().zip(scales).zip(signs) {
+            let own = tau * sign;
+            let half = 0.5 * (with / (1.0 + node * own) + against / (1.0 - node * own));
+            *value += scale * weight * 2.0 * own * (half - 1.0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::games::Table;
+
+    const PLAYERS: usize = 5;
+
+    fn all() -> Vec<Coalition> {
+        (0..1 << PLAYERS).map(|mask| Coalition::from_mask(PLAYERS, mask)).collect()
+    }
+
+    fn kernels() -> Vec<(Kernel, Vec<Vec<f64>>)> {
+        let scales = vec![vec![0.9, 0.2, 0.5, 0.1, 0.7], vec![0.1, 0.1, 0.6, 0.3, 0.2]];
+        let products = Kernel::Products(Products::new(scales.clone()));
+        vec![(Kernel::Alike, Vec::new()), (products, scales)]
+    }
+
+    /// The definition: the sum over sets of players, by their sizes' parity.
+    fn plain(scales: &[Vec<f64>], part: Part, a: &Coalition, b: &Coalition) -> f64 {
+        all()
+            .iter()
+            .filter(|set| match (part, scales.is_empty()) {
+                (Part::Odd, true) => set.len() == 3,
+                (Part::Even, true) => set.len() == 2,
+                (Part::Odd, false) => set.len() % 2 == 1 && set.len() > 1,
+                (Part::Even, false) => set.len() % 2 == 0 && !set.is_empty(),
+            })
+            .map(|set| {
+                let signs: f64 = set.players().map(|i| side_of(a, i) * side_of(b, i)).product();
+                let weight = |term: &Vec<f64>| set.players().map(|i| term[i]).product::<f64>();
+                let all = if scales.is_empty() { 1.0 } else { scales.iter().map(weight).sum() };
+                signs * all
+            })
+            .sum()
+    }
+
+    #[test]
+    fn kernels_are_the_sums_over_sets_of_players_that_they_stand_for() {
+        for (kernel, scales) in kernels() {
+            for part in [Part::Odd, Part::Even] {
+                let gram = kernel.gram(part, &all()).unwrap();
+                for (i, a) in all().iter().enumerate() {
+                    for (j, b) in all().iter().enumerate().take(i + 1) {
+                        let right = plain(&scales, part, a, b) * gram.scale;
+                        assert!(
+                            (gram.matrix[i * 32 + j] - right).abs() < 1e-12,
+                            "{a} {b} {part:?}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_read_out_is_the_shapley_value_of_the_kernel_as_a_game() {
+        for (kernel, _) in kernels() {
+            let read = kernel.read_out(&all(), 0.3);
+            for (side, read) in all().iter().zip(read.chunks_exact(PLAYERS)) {
+                let worths = kernel.row(side, &all(), 0.3);
+                let right = Table::new(PLAYERS, worths).unwrap().shapley();
+                assert!(read.iter().zip(&right).all(|(a, b)| (a - b).abs() < 1e-12), "{side}");
+            }
+        }
+    }
+
+    #[test]
+    fn three_interactions_of_two_players_are_none() {
+        assert!(Kernel::Alike.gram(Part::Odd, &[Coalition::full(2)]).is_none());
+    }
+}

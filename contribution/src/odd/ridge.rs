@@ -1,0 +1,206 @@
+//! Fits one part of a game to what was seen of it: a flat part that is free (linear, or the mean),
+//! and beyond it what a kernel expects.
+//!
+//! With M = K + noise and the flat part's columns H, the fit is `β = (HᵀM⁻¹H)⁻¹HᵀM⁻¹d` and
+//! `α = A·d` with `A = M⁻¹ − M⁻¹H(HᵀM⁻¹H)⁻¹HᵀM⁻¹`; leaving pair k out misses it by `α_k/A_kk`. A
+//! game that is all flat is met exactly, whatever the kernel.
+
+use super::kernel::{Gram, Part, agreement, side_of};
+use crate::Coalition;
+use crate::linear::{Cholesky, dot};
+use crate::regression::weighted::add_scaled;
+
+/// The variance that stands for "free" where only models are compared: so much that what it keeps
+/// the flat part from is far below a thousandth of any residual.
+const FREE: f64 = 1e6;
+
+/// The pair of nobody and everybody is not sampled: it has this share of the others' noise.
+const GRAND_SHARE: f64 = 1e-3;
+
+/// A pair whose prediction by the others would be so many times less certain than the kernel
+/// itself alone decides a flat direction; it says nothing for or against a model.
+const UNCERTAIN_MAX: f64 = 1e3;
+
+/// How well a model foretells pairs that it has not seen.
+pub(crate) struct Trial {
+    /// The root of the mean squared miss, each pair foretold from all others.
+    pub(crate) miss: f64,
+    /// `(M + free·HHᵀ)⁻¹·d`.
+    pub(crate) alpha: Vec<f64>,
+}
+
+/// `H·Hᵀ·FREE` over sides, by rows.
+pub(crate) fn free_part(part: Part, sides: &[Coalition]) -> Vec<f64> {
+    let n = sides[0].universe() as f64;
+    let mut free = Vec::with_capacity(sides.len() * sides.len());
+    for a in sides {
+        free.extend(sides.iter().map(|b| match part {
+            Part::Odd => FREE * agreement(a, b) / n,
+            Part::Even => FREE,
+        }));
+    }
+    free
+}
+
+/// What `alpha` says of the linear part as values: `2·β_i`.
+pub(crate) fn free_values(sides: &[Coalition], alpha: &[f64]) -> Vec<f64> {
+    let players = sides[0].universe();
+    let value = |player: usize| -> f64 {
+        sides.iter().zip(alpha).map(|(side, alpha)| side_of(side, player) * alpha).sum()
+    };
+    (0..players).map(|player| 2.0 * FREE / players as f64 * value(player)).collect()
+}
+
+/// Tries a kernel with a noise; without a kernel, the flat part alone. The grand pair comes first
+/// and is not foretold. `None` where the numbers do not allow it.
+pub(crate) fn try_out(
+    gram: Option<&Gram>,
+    noise: f64,
+    free: &[f64],
+    data: &[f64],
+) -> Option<Trial> {
+    let m = data.len();
+    let mut a = free.to_vec();
+    if let Some(gram) = gram {
+        add_scaled(&mut a, 1.0, &gram.matrix);
+    }
+    add_noise(&mut a, m, noise);
+    let factor = Cholesky::of(a, m)?;
+    let alpha = factor.solve(data);
+    let inverse = factor.inverse_diagonal();
+    let (mut squares, mut told) = (0.0, 0_u32);
+    let uncertain = UNCERTAIN_MAX * f64::max(noise, if gram.is_some() { 1.0 } else { 0.0 });
+    for (alpha, inverse) in alpha.iter().zip(&inverse).skip(1) {
+        if inverse * uncertain > 1.0 {
+            squares += (alpha / inverse) * (alpha / inverse);
+            told += 1;
+        }
+    }
+    let miss = (squares / f64::from(told)).sqrt();
+    miss.is_finite().then_some(Trial { miss, alpha })
+}
+
+fn add_noise(a: &mut [f64], m: usize, noise: f64) {
+    a[0] += GRAND_SHARE * noise;
+    (1..m).for_each(|k| a[k * m + k] += noise);
+}
+
+/// A fit of the odd part, with what leaving pairs out does to it.
+pub(crate) struct OddFit {
+    players: usize,
+    /// The linear part, one number a player.
+    beta: Vec<f64>,
+    alpha: Vec<f64>,
+    /// `L⁻¹` of `M = L·Lᵀ`, by rows.
+    inverse_lower: Vec<f64>,
+    /// `A = M⁻¹ − UᵀU`, U by rows of one number a pair.
+    u: Vec<f64>,
+    /// `β = Bᵀ·d`, likewise by player.
+    b: Vec<f64>,
+}
+
+impl OddFit {
+    /// Fits `data`, one number per side. `None` where the sides leave something undecided.
+    pub(crate) fn of(gram: &Gram, noise: f64, sides: &[Coalition], data: &[f64]) -> Option<Self> {
+        let (m, players) = (sides.len(), sides[0].universe());
+        let mut a = gram.matrix.clone();
+        add_noise(&mut a, m, noise);
+        let inverse_lower = Cholesky::of(a, m)?.inverse_lower();
+        let row = |k: usize| &inverse_lower[k * m..k * m + k + 1];
+        let whitened = |column: &[f64]| (0..m).map(|k| dot(row(k), column)).collect::<Vec<f64>>();
+        let column = |player| sides.iter().map(|side| side_of(side, player)).collect::<Vec<f64>>();
+        let flat: Vec<Vec<f64>> = (0..players).map(|player| whitened(&column(player))).collect();
+        let mut rest = whitened(data);
+
+        let mut g = vec![0.0; players * players];
+        for (i, one) in flat.iter().enumerate() {
+            flat[..=i]
+                .iter()
+                .enumerate()
+                .for_each(|(j, other)| g[i * players + j] = dot(one, other));
+        }
+        let factor = Cholesky::of(g, players)?;
+        let seen: Vec<f64> = flat.iter().map(|one| dot(one, &rest)).collect();
+        let beta = factor.solve(&seen);
+        flat.iter().zip(&beta).for_each(|(one, beta)| add_scaled(&mut rest, -beta, one));
+
+        // U = chol(G)⁻¹·Hᵀ·M⁻¹, and B = chol(G)⁻ᵀ·U.
+        let root = factor.inverse_lower();
+        let (mut u, mut b) = (vec![0.0; players * m], vec![0.0; players * m]);
+        let mut alpha = vec![0.0; m];
+        let mut straight = vec![0.0; players * m];
+        for k in 0..m {
+            add_scaled(&mut alpha, rest[k], row(k));
+            for (one, sums) in flat.iter().zip(straight.chunks_exact_mut(m)) {
+                add_scaled(sums, one[k], row(k));
+            }
+        }
+        for i in 0..players {
+            for j in 0..=i {
+                let (u, root) = (&mut u[i * m..(i + 1) * m], root[i * players + j]);
+                add_scaled(u, root, &straight[j * m..(j + 1) * m]);
+            }
+            for j in 0..=i {
+                let (b, root) = (&mut b[j * m..(j + 1) * m], root[i * players + j]);
+                add_scaled(b, root, &u[i * m..(i + 1) * m]);
+            }
+        }
+        Some(Self { players, beta, alpha, inverse_lower, u, b })
+    }
+
+    /// The values: twice the linear part, and what `read_out` (a row of values per side) makes of
+    /// the rest.
+    pub(crate) fn values(&self, read_out: &[f64]) -> Vec<f64> {
+        let mut values: Vec<f64> = self.beta.iter().map(|beta| 2.0 * beta).collect();
+        for (alpha, row) in self.alpha.iter().zip(read_out.chunks_exact(self.players)) {
+            add_scaled(&mut values, *alpha, row);
+        }
+        values
+    }
+
+    /// The fitted worth of `side`, whose kernel to the sides is `row`.
+    pub(crate) fn foretell(&self, side: &Coalition, row: &[f64]) -> f64 {
+        let flat: f64 = self.beta.iter().enumerate().map(|(i, beta)| beta * side_of(side, i)).sum();
+        flat + dot(row, &self.alpha)
+    }
+
+    /// `A` between the sides of `group`, by rows.
+    fn block(&self, group: &[usize]) -> Vec<f64> {
+        let m = self.alpha.len();
+        let mut block = vec![0.0; group.len() * group.len()];
+        let mut add = |of: &[f64], sign: f64| {
+            let picked: Vec<f64> = group.iter().map(|&k| of[k]).collect();
+            for (row, x) in block.chunks_exact_mut(group.len()).zip(&picked) {
+                add_scaled(row, sign * x, &picked);
+            }
+        };
+        self.inverse_lower.chunks_exact(m).for_each(|row| add(row, 1.0));
+        self.u.chunks_exact(m).for_each(|row| add(row, -1.0));
+        block
+    }
+
+    /// By how much each of `group` is missed when all of it is left out. `None` where the others do
+    /// not decide the fit.
+    pub(crate) fn misses(&self, group: &[usize]) -> Option<Vec<f64>> {
+        let block = self.block(group);
+        let factor = Cholesky::of(block, group.len())?;
+        Some(factor.solve(&group.iter().map(|&k| self.alpha[k]).collect::<Vec<f64>>()))
+    }
+
+    /// How the values answer to each side's datum: a row of one number per side for each player.
+    pub(crate) fn responses(&self, read_out: &[f64]) -> Vec<f64> {
+        let (m, players) = (self.alpha.len(), self.players);
+        let mut responses: Vec<f64> = self.b.iter().map(|b| 2.0 * b).collect();
+        for (player, response) in responses.chunks_exact_mut(m).enumerate() {
+            let column: Vec<f64> = read_out.chunks_exact(players).map(|row| row[player]).collect();
+            for (k, row) in self.inverse_lower.chunks_exact(m).enumerate() {
+                let known = dot(&row[..=k], &column[..=k]);
+                add_scaled(&mut response[..=k], known, &row[..=k]);
+            }
+            for row in self.u.chunks_exact(m) {
+                add_scaled(response, -dot(row, &column), row);
+            }
+        }
+        responses
+    }
+}
