@@ -86,32 +86,53 @@ impl WithSimd for Products<'_> {
     }
 }
 
-/// Adds the products of `gradient` with `U` updates onto their lanes.
+/// Adds the products of `gradient` with `U` updates onto their lanes, in as many registers as
+/// eight lanes fill.
 #[inline(always)]
 fn abreast<S: Simd, const U: usize>(
-    _: S,
+    simd: S,
     gradient: &[f64],
     block: &[f64],
     lanes: &mut [[f64; LANES]],
 ) {
-    let mut sums = [[0.0; LANES]; U];
-    sums.copy_from_slice(lanes);
-    let whole = gradient.len() / LANES * LANES;
-    for at in (0..whole).step_by(LANES) {
-        for (update, sums) in sums.iter_mut().enumerate() {
-            let own = &block[update * BLOCK + at..][..LANES];
-            let gradient = &gradient[at..at + LANES];
-            for ((sum, own), gradient) in sums.iter_mut().zip(own).zip(gradient) {
-                *sum += own * gradient;
+    match S::F64_LANES {
+        8 => registers::<S, U, 1>(simd, gradient, block, lanes),
+        4 => registers::<S, U, 2>(simd, gradient, block, lanes),
+        2 => registers::<S, U, 4>(simd, gradient, block, lanes),
+        _ => registers::<S, U, 8>(simd, gradient, block, lanes),
+    }
+}
+
+#[inline(always)]
+fn registers<S: Simd, const U: usize, const V: usize>(
+    simd: S,
+    gradient: &[f64],
+    block: &[f64],
+    lanes: &mut [[f64; LANES]],
+) {
+    let (whole, rest) = gradient.split_at(gradient.len() / LANES * LANES);
+    let own = |update: usize| &block[update * BLOCK..][..gradient.len()];
+    let mut sums = [[simd.splat_f64s(0.0); V]; U];
+    for (sums, lanes) in sums.iter_mut().zip(&*lanes) {
+        sums.copy_from_slice(S::as_simd_f64s(lanes).0);
+    }
+    let updates: [&[S::f64s]; U] =
+        std::array::from_fn(|update| S::as_simd_f64s(&own(update)[..whole.len()]).0);
+    for (at, gradient) in S::as_simd_f64s(whole).0.chunks_exact(V).enumerate() {
+        for (sums, update) in sums.iter_mut().zip(&updates) {
+            let update = &update[at * V..at * V + V];
+            for ((sum, &update), &gradient) in sums.iter_mut().zip(update).zip(gradient) {
+                *sum = simd.add_f64s(*sum, simd.mul_f64s(update, gradient));
             }
         }
     }
-    for (update, sums) in sums.iter_mut().enumerate() {
-        for (lane, at) in (whole..gradient.len()).enumerate() {
-            sums[lane] += block[update * BLOCK + at] * gradient[at];
+    for (update, (sums, lanes)) in sums.iter().zip(lanes).enumerate() {
+        S::as_mut_simd_f64s(lanes).0.copy_from_slice(sums);
+        let rest = own(update)[whole.len()..].iter().zip(rest);
+        for (lane, (own, gradient)) in lanes.iter_mut().zip(rest) {
+            *lane += own * gradient;
         }
     }
-    lanes.copy_from_slice(&sums);
 }
 
 #[cfg(test)]
@@ -140,6 +161,11 @@ mod tests {
                 }
                 for threads in [2, 3, 7] {
                     assert_eq!(dots(&gradients, width, &updates, threads), products);
+                }
+                let narrow = Products { gradients: &gradients, width, updates: &updates };
+                let narrow = narrow.with_simd(pulp::Scalar::new());
+                for (at, lanes) in narrow.iter().enumerate() {
+                    assert_eq!(summed(lanes), products[at % count][at / count]);
                 }
             }
         }
