@@ -440,6 +440,10 @@ impl Server<'_, '_> {
             *holdout = Some(self.fetch(spec.id(), order.holdout, holdout_bytes(spec))?);
         }
         let base = self.fetch(spec.id(), order.base_model, model)?;
+        let previous = match order.previous {
+            Some(digest) => Some(self.fetch(spec.id(), digest, model)?),
+            None => None,
+        };
         let updates = order
             .entries
             .iter()
@@ -451,6 +455,7 @@ impl Server<'_, '_> {
             holdout: holdout.as_deref().unwrap_or_default(),
             entries: &order.entries,
             updates: &updates,
+            previous: previous.as_deref(),
         };
         let outcome = carry_out(&inputs, self.parts.engine);
         Ok(outcome.map(|outcome| outcome.result).map_err(|error| error.to_string()))

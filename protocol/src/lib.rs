@@ -72,7 +72,9 @@ pub use message::{
 pub use money::{Amount, AmountError};
 pub use pay::{Account, Line, PayError, Purse, Reason, RoundPay, Standing, pay_round, totals_tree};
 pub use payout::{SplitError, split_by_weight};
-pub use report::{Entry, Infrastructure, Metrics, Report, Scored, Valuation};
+pub use report::{
+    Entry, Infrastructure, Metrics, Origin, Repeat, Report, Scored, Treatment, Valuation,
+};
 pub use settle::{Closing, close_round, round_seed};
 pub use sign::{
     CloseRequest, NodeSignature, NodeSigner, Registration, Role, SignError, Signed, Signer,
@@ -80,8 +82,8 @@ pub use sign::{
 };
 pub use statement::{Statement, nats};
 pub use task::{
-    Aggregation, Budget, DUST_PER_ROUND, DataSchema, Estimator, Holdout, Model, RoundRules,
-    SETTLE_MS_MARGIN, SPEC_VERSION, SpecError, TaskSpec, Training,
+    Aggregation, Budget, Clip, DUST_PER_ROUND, DataSchema, Estimator, Holdout, Model, Protection,
+    Repeats, RoundRules, SETTLE_MS_MARGIN, SPEC_VERSION, SpecError, TaskSpec, Training,
 };
 pub use time::Tick;
 pub use wire::{

@@ -14,7 +14,7 @@ use anyhow::Context;
 use florin_learning::data::{SourceError, canonical_bytes, load};
 use florin_learning::{DataSource, Dataset};
 use florin_protocol::{
-    Address, Aggregation, Budget, DataSchema, Estimator, Holdout, Market, Model, RoundRules,
+    Address, Aggregation, Budget, DataSchema, Estimator, Holdout, Market, Model, Protection, RoundRules,
     SPEC_VERSION, SpecError, TaskSpec, Tick, Training, blob_digest,
 };
 
@@ -182,6 +182,7 @@ fn spec_of(file: &TaskFile, parties: &Parties) -> Result<TaskSpec, Problem> {
             value_ms: rounds.value.0,
             delta_norm_max: rounds.delta_norm_max.0,
             aggregation: aggregation(&rounds.aggregation)?,
+            protection: Protection { clip: rounds.clip, repeats: rounds.repeats },
         },
         estimator: Estimator::Path { nodes: file.estimator.nodes },
         budget: Budget {

@@ -9,6 +9,7 @@
 mod audit;
 mod check;
 mod convert;
+pub mod protect;
 mod round;
 
 pub use audit::{AuditInputs, Difference, audit_round};

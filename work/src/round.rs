@@ -8,11 +8,13 @@ use florin_learning::{
     AffineLoss, AggregateError, Dataset, Engine, ModelSpec, Rule, aggregate, mean,
 };
 use florin_protocol::{
-    Entry, Estimator, Metrics, Rejection, Scored, TaskSpec, Valuation, WorkResult, blob_digest,
+    Entry, Estimator, Metrics, Origin, Rejection, Repeat, Scored, TaskSpec, Treatment, Valuation,
+    WorkResult, blob_digest,
 };
 
 use crate::check::{check_holdout, check_model, check_update, encode};
 use crate::convert::{aggregation, model_spec};
+use crate::protect::{Protected, protect};
 
 /// How far two honest machines may differ in a score, an error or a loss, in nano-nats. Evaluation runs in `f64` with
 /// one order of summation, so engines differ by about 1e-12 nats, and by one nano-nat where that tips a rounding.
@@ -31,6 +33,8 @@ pub struct Inputs<'a> {
     pub entries: &'a [Entry],
     /// Their bytes, in the order of the entries.
     pub updates: &'a [Vec<u8>],
+    /// The model that the round before began with; absent in round 1.
+    pub previous: Option<&'a [u8]>,
 }
 
 /// What the work gives.
@@ -101,8 +105,13 @@ pub fn carry_out(inputs: &Inputs<'_>, engine: &mut dyn Engine) -> Result<Outcome
             check_update(spec, bytes).map_err(input(&format!("update of {}", entry.sender)))
         })
         .collect::<Result<Vec<_>, _>>()?;
-    let valuation = value(spec, &model, &base, &deltas, &holdout, entries, engine)?;
-    let after = combine(spec, &base, &deltas, entries, &valuation)?;
+    let previous = inputs.previous.map(|bytes| check_model(spec, bytes)).transpose();
+    let previous = previous.map_err(input("the round before's base model"))?;
+    let step: Option<Vec<f32>> =
+        previous.map(|before| base.iter().zip(before).map(|(now, before)| now - before).collect());
+    let held = protect(spec.rounds.protection, entries, deltas, step.as_deref());
+    let valuation = value(spec, &model, &base, &held, &holdout, entries, engine)?;
+    let after = combine(spec, &base, &held, &valuation)?;
     let metrics = measure(&model, &base, &after, &holdout, engine)?;
     let bytes = encode(spec, &after);
     let result = WorkResult { valuation, metrics, model: blob_digest(&bytes) };
@@ -113,32 +122,33 @@ fn value(
     spec: &TaskSpec,
     model: &ModelSpec,
     base: &[f32],
-    deltas: &[Vec<f32>],
+    held: &Protected,
     holdout: &Dataset,
     entries: &[Entry],
     engine: &mut dyn Engine,
 ) -> Result<Valuation, WorkError> {
-    let slices: Vec<&[f32]> = deltas.iter().map(Vec::as_slice).collect();
+    let slices: Vec<&[f32]> = held.deltas.iter().map(Vec::as_slice).collect();
     let affine = RefCell::new(AffineLoss::new(model, base, &slices, holdout, engine)?);
     let mut source = Closures::new(
-        deltas.len(),
+        slices.len(),
         |coefficients: &[f64]| affine.borrow_mut().losses(coefficients),
         |coefficients: &[f64]| affine.borrow_mut().slopes(coefficients),
     )
     .with_chance(|coefficients: &[f64]| affine.borrow_mut().chance(coefficients));
-    let rows: Vec<u64> = entries.iter().map(|entry| entry.rows_counted).collect();
     let Estimator::Path { nodes } = spec.estimator;
     let rules = RoundRules { z_micro: spec.budget.withheld.0, nodes: nodes.into() };
-    let valued = value_round(&mut source, &rows, rules)?;
+    let valued = value_round(&mut source, &held.rows, rules)?;
     let scores = valued
         .rows
         .iter()
         .zip(entries)
-        .map(|(row, entry)| Scored {
+        .zip(held.clips.iter().zip(&held.repeats))
+        .map(|((row, entry), (clip, repeats))| Scored {
             account: entry.sender,
             score_nano: row.score_nano,
             error_nano: row.error_nano,
             excluded: row.excluded,
+            treatment: Treatment { clip: *clip, repeats: *repeats },
         })
         .collect();
     Ok(Valuation {
@@ -151,21 +161,21 @@ fn value(
     })
 }
 
-/// The model after the round: by the task's rule over the updates that were not excluded, in the order of the senders.
-/// Bit for bit the model of a round in which the excluded ones were never sent.
+/// The model after the round: by the task's rule over the updates that were neither set aside nor excluded, in the order
+/// of the senders. Bit for bit the model of a round in which those were never sent.
 fn combine(
     spec: &TaskSpec,
     base: &[f32],
-    deltas: &[Vec<f32>],
-    entries: &[Entry],
+    held: &Protected,
     valuation: &Valuation,
 ) -> Result<Vec<f32>, WorkError> {
-    let kept: Vec<(u64, &[f32])> = entries
+    let kept: Vec<(u64, &[f32])> = held
+        .rows
         .iter()
-        .zip(deltas)
+        .zip(&held.deltas)
         .zip(&valuation.scores)
-        .filter(|(_, score)| !score.excluded)
-        .map(|((entry, delta), _)| (entry.rows_counted, delta.as_slice()))
+        .filter(|(_, score)| !score.excluded && score.treatment.repeats.is_none())
+        .map(|((rows, delta), _)| (*rows, delta.as_slice()))
         .collect();
     if kept.is_empty() {
         return Ok(base.to_vec());
@@ -209,6 +219,19 @@ pub struct Disagreement {
     pub theirs: String,
 }
 
+/// What an update repeats, for a message.
+fn said(repeats: Option<Repeat>) -> String {
+    match repeats {
+        None => "nothing".to_owned(),
+        Some(Repeat { of: Origin::LastStep, cosine }) => {
+            format!("the last step (cosine {cosine})")
+        }
+        Some(Repeat { of: Origin::Update(sender), cosine }) => {
+            format!("the update of {sender} (cosine {cosine})")
+        }
+    }
+}
+
 /// Whether a stated result is what was recomputed: losses, scores and errors within [`TOLERANCE_NANO`], everything else
 /// exactly.
 ///
@@ -241,6 +264,13 @@ pub fn agree(ours: &WorkResult, theirs: &WorkResult) -> Result<(), Disagreement>
         let line = |field| format!("valuation.scores[{i}].{field}");
         if ours.account != theirs.account {
             return differ(&line("account"), &ours.account, &theirs.account);
+        }
+        let (a, b) = (ours.treatment, theirs.treatment);
+        if a.clip != b.clip {
+            return differ(&line("treatment.clip"), &a.clip, &b.clip);
+        }
+        if a.repeats != b.repeats {
+            return differ(&line("treatment.repeats"), &said(a.repeats), &said(b.repeats));
         }
         if ours.score_nano.abs_diff(theirs.score_nano) > TOLERANCE_NANO {
             return differ(&line("score_nano"), &ours.score_nano, &theirs.score_nano);

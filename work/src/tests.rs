@@ -56,6 +56,7 @@ fn spec(base: &[u8], holdout: &[u8], rows: u32) -> TaskSpec {
             value_ms: 1_000,
             delta_norm_max: micro("10"),
             aggregation: Aggregation::Mean,
+            protection: Protection::default(),
         },
         estimator: Estimator::Path { nodes: 3 },
         budget: Budget {
@@ -152,6 +153,7 @@ fn world() -> World {
             rows_declared: header.rows,
             rows_counted: spec.rows_counted(header.rows, bond),
             bond,
+            order: u32::from(header.sender.0[0]) - 9,
         })
         .collect();
     World { spec, base, holdout, offer, headers, entries, updates }
@@ -165,6 +167,7 @@ impl World {
             holdout: &self.holdout,
             entries: &self.entries,
             updates: &self.updates,
+            previous: None,
         }
     }
 

@@ -245,6 +245,8 @@ fn chain_broken(report: &Report, before: Digest) -> RoundAudit {
 struct Bytes {
     base: Vec<u8>,
     updates: Vec<Vec<u8>>,
+    /// The model that the round before began with; absent in round 1.
+    previous: Option<Vec<u8>>,
 }
 
 /// What a round's report says of itself and its neighbours.
@@ -297,7 +299,7 @@ impl<'a> Auditor<'a> {
         self.work(report, &records, &mut found)?;
         let headers: Vec<UpdateHeader> = headers.into_iter().map(|signed| signed.body).collect();
         let papers = Papers { report, before, offer: &offer, headers: &headers };
-        let recomputed = match self.bytes(report, &mut found)? {
+        let recomputed = match self.bytes(report, before, &mut found)? {
             Some(bytes) if found.is_empty() => {
                 self.recompute(&papers, &bytes, engine, &mut found)?
             }
@@ -376,6 +378,7 @@ impl<'a> Auditor<'a> {
     fn bytes(
         &self,
         report: &Report,
+        before: Option<&Report>,
         found: &mut Vec<Difference>,
     ) -> Result<Option<Bytes>, AuditError> {
         let limit = florin_work::model_bytes(self.spec);
@@ -391,8 +394,13 @@ impl<'a> Auditor<'a> {
             let line = format!("entries[{i}].update");
             updates.extend(self.blob(&line, entry.update, limit, found)?);
         }
-        let complete = updates.len() == report.entries.len();
-        Ok(base.filter(|_| complete).map(|base| Bytes { base, updates }))
+        let previous = match before {
+            Some(before) => self.blob("previous.base_model", before.base_model, limit, found)?,
+            None => None,
+        };
+        let complete =
+            updates.len() == report.entries.len() && previous.is_some() == before.is_some();
+        Ok(base.filter(|_| complete).map(|base| Bytes { base, updates, previous }))
     }
 
     fn blob(
@@ -428,9 +436,17 @@ impl<'a> Auditor<'a> {
             return Ok(false);
         };
         let Papers { report, before, offer, headers } = *papers;
-        let Bytes { base, updates } = bytes;
+        let Bytes { base, updates, previous } = bytes;
+        let previous = previous.as_deref();
         let inputs = AuditInputs {
-            round: Inputs { spec: self.spec, base, holdout, entries: &report.entries, updates },
+            round: Inputs {
+                spec: self.spec,
+                base,
+                holdout,
+                entries: &report.entries,
+                updates,
+                previous,
+            },
             offer,
             report,
             before,

@@ -13,7 +13,7 @@ use florin_learning::data::canonical_bytes;
 use florin_ledger::{Genesis, Ledger, LocalChain, Terms};
 use florin_protocol::{
     Aggregation, Amount, Budget, ChainId, DataSchema, Digest, Estimator, Holdout,
-    Market as MarketId, Micro, Model, NodeSigner, RoundRules, Signer, TaskId, TaskSpec, Tick,
+    Market as MarketId, Micro, Model, NodeSigner, Protection, RoundRules, Signer, TaskId, TaskSpec, Tick,
     Training, blob_digest,
 };
 use florin_work::initial_model;
@@ -90,6 +90,7 @@ fn spec_in(market: MarketId, cohort: u32) -> TaskSpec {
             value_ms: 60_000,
             delta_norm_max: Micro(5_000_000),
             aggregation: Aggregation::Mean,
+            protection: Protection::default(),
         },
         estimator: Estimator::Path { nodes: 3 },
         budget: Budget {
