@@ -442,6 +442,10 @@ impl Server<'_, '_> {
         let rows =
             self.parts.client.blob(order.holdout, spec.holdout.shown_bytes_max(spec.data.width))?;
         let base = self.fetch(spec.id(), order.base_model, model)?;
+        let previous = match order.previous {
+            Some(digest) => Some(self.fetch(spec.id(), digest, model)?),
+            None => None,
+        };
         let updates = order
             .entries
             .iter()
@@ -454,6 +458,7 @@ impl Server<'_, '_> {
             holdout: &rows,
             entries: &order.entries,
             updates: &updates,
+            previous: previous.as_deref(),
         };
         let outcome = carry_out(&inputs, self.parts.engine);
         Ok(outcome.map(|outcome| outcome.result).map_err(|error| error.to_string()))

@@ -79,7 +79,8 @@ pub use money::{Amount, AmountError};
 pub use pay::{Account, Line, PayError, Purse, Reason, RoundPay, Standing, pay_round, totals_tree};
 pub use payout::{SplitError, split_by_weight};
 pub use report::{
-    Check, Entry, Evidence, HoldoutRound, Infrastructure, Metrics, Report, Scored, Valuation, Worth,
+    Check, Entry, Evidence, HoldoutRound, Infrastructure, Metrics, Origin, Repeat, Report, Scored,
+    Treatment, Valuation, Worth,
 };
 pub use settle::{Closing, close_round};
 pub use sign::{
@@ -88,8 +89,8 @@ pub use sign::{
 };
 pub use statement::{Statement, nats};
 pub use task::{
-    Aggregation, Budget, DUST_PER_ROUND, DataSchema, Estimator, Holdout, Model, RoundRules,
-    SETTLE_MS_MARGIN, SPEC_VERSION, SpecError, TaskSpec, Training,
+    Aggregation, Budget, Clip, DUST_PER_ROUND, DataSchema, Estimator, Holdout, Model, Protection,
+    Repeats, RoundRules, SETTLE_MS_MARGIN, SPEC_VERSION, SpecError, TaskSpec, Training,
 };
 pub use time::Tick;
 pub use wire::{

@@ -141,6 +141,9 @@ pub struct Receipt {
     pub update: UpdateId,
     /// When it was taken.
     pub at: Tick,
+    /// The place of its commit among those that were taken in the round, from 1: of two near-duplicates the earlier
+    /// commit owns the work.
+    pub order: u32,
 }
 
 impl Canonical for Receipt {

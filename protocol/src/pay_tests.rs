@@ -42,6 +42,7 @@ fn score(n: u8, value_m: i64, error_m: u64) -> Scored {
         score_nano: value_m * 1_000_000,
         error_nano: error_m * 1_000_000,
         excluded: value_m < 0 && value_m.unsigned_abs() > 2 * error_m,
+        treatment: crate::report::Treatment::default(),
     }
 }
 

@@ -6,6 +6,7 @@ use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::Canonical;
+use crate::fixed::Micro;
 use crate::id::{Address, Digest, PayoutId, Round, TaskId};
 use crate::message::{Missing, RoundOutcome, Scope, UpdateId};
 use crate::money::Amount;
@@ -28,6 +29,49 @@ pub struct Entry {
     pub rows_counted: u64,
     /// What the sender had at risk when its commit was taken.
     pub bond: Amount,
+    /// The place of its commit among those that were taken in the round, from 1.
+    pub order: u32,
+}
+
+/// What an update repeats.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    /// The update of this sender, which was committed earlier.
+    Update(Address),
+    /// What the round before did to the model, which everybody knows.
+    LastStep,
+}
+
+/// An update repeats what was there before it.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
+)]
+pub struct Repeat {
+    /// What it repeats.
+    pub of: Origin,
+    /// The cosine between the two, rounded down.
+    pub cosine: Micro,
+}
+
+/// What was done to an update before it was valued.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
+)]
+pub struct Treatment {
+    /// By what it was multiplied to be no longer than the cohort's median; 1 if it was not.
+    pub clip: Micro,
+    /// What it repeats: then it was set aside, and counted as zero.
+    pub repeats: Option<Repeat>,
+}
+
+impl Default for Treatment {
+    /// Nothing was done.
+    fn default() -> Self {
+        Self { clip: Micro::ONE, repeats: None }
+    }
 }
 
 /// One update's score, in integers: floats ended at `contribution`'s door.
@@ -43,6 +87,8 @@ pub struct Scored {
     pub error_nano: u64,
     /// Negative beyond its error: kept out of the model.
     pub excluded: bool,
+    /// What was done to the update before it was valued.
+    pub treatment: Treatment,
 }
 
 /// What the valuation of a round found.

@@ -2,11 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::fixed::Micro;
 use crate::id::{Address, Round};
 use crate::message::{AbandonReason, Missing, RoundOutcome};
 use crate::money::Amount;
 use crate::pay::{Line, Reason};
-use crate::report::{Report, Scored};
+use crate::report::{Origin, Repeat, Report, Scored, Treatment};
 
 /// "Why did I get this": one participant's view of one round.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,6 +98,7 @@ fn missing_in_words(missing: Missing) -> String {
 }
 
 fn reason_in_words(report: &Report, line: &Line, score: Option<&Scored>) -> String {
+    let treatment = score.map(|s| s.treatment).unwrap_or_default();
     let (score, error) = score.map_or((0, 0), |s| (s.score_nano, s.error_nano));
     let figures = format!("{} ± {} nats", nats(score.into()), nats(error.into()));
     let mut why = match line.reason {
@@ -110,6 +112,7 @@ fn reason_in_words(report: &Report, line: &Line, score: Option<&Scored>) -> Stri
             "The update was worth {figures}: not yet beyond its error over the rounds so far, so it \
              is withheld and counts later."
         ),
+        Reason::Idle if treatment.repeats.is_some() => String::new(),
         Reason::Idle => {
             "The update did not change the model: it was worth exactly nothing.".to_owned()
         }
@@ -127,6 +130,7 @@ fn reason_in_words(report: &Report, line: &Line, score: Option<&Scored>) -> Stri
             line.debit
         ),
     };
+    why.push_str(&treated(treatment));
     let capped = report
         .entries
         .iter()
@@ -138,6 +142,26 @@ fn reason_in_words(report: &Report, line: &Line, score: Option<&Scored>) -> Stri
         ));
     }
     why
+}
+
+/// What was done to an update before it was valued, where that changed its pay; in sentences.
+fn treated(treatment: Treatment) -> String {
+    match treatment.repeats {
+        Some(Repeat { of: Origin::Update(sender), cosine }) => format!(
+            "The update repeats that of {sender}, which was committed earlier (cosine {cosine}): it \
+             was set aside and is worth nothing. The earliest commit owns the work."
+        ),
+        Some(Repeat { of: Origin::LastStep, cosine }) => format!(
+            "The update repeats what the round before did to the model (cosine {cosine}), which \
+             everybody knows: it was set aside and is worth nothing."
+        ),
+        None if treatment.clip < Micro::ONE => format!(
+            " The update was longer than the cohort's median: it was shortened to {} of its length \
+             before it was valued.",
+            treatment.clip
+        ),
+        None => String::new(),
+    }
 }
 
 /// Nano-nats as a signed decimal number of nats with six places, rounded towards zero.

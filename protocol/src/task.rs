@@ -165,6 +165,73 @@ pub struct RoundRules {
     pub delta_norm_max: Micro,
     /// How updates combine.
     pub aggregation: Aggregation,
+    /// What is done to updates before they are valued.
+    pub protection: Protection,
+}
+
+/// What is done to updates before they are valued, so that nobody gains by how it sends its work.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    BorshSerialize,
+    BorshDeserialize,
+    Serialize,
+    Deserialize,
+)]
+#[serde(deny_unknown_fields)]
+pub struct Protection {
+    /// How long an update may be beside the others.
+    pub clip: Clip,
+    /// What becomes of an update that repeats what was there before.
+    pub repeats: Repeats,
+}
+
+/// How long an update may be beside the others.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    BorshSerialize,
+    BorshDeserialize,
+    Serialize,
+    Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Clip {
+    /// As long as `delta_norm_max` allows.
+    None,
+    /// As long as the median of the round's updates, weighted by their counted rows; longer ones are shortened to it.
+    #[default]
+    Median,
+}
+
+/// What becomes of an update that is a near-duplicate of an earlier commit, or of the public step of the round before.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    BorshSerialize,
+    BorshDeserialize,
+    Serialize,
+    Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Repeats {
+    /// It counts like any other.
+    Counted,
+    /// It counts as zero, and so do its rows: the earliest commit owns the work.
+    #[default]
+    SetAside,
 }
 
 /// How updates combine into the next model.

@@ -38,6 +38,7 @@ pub(crate) fn spec() -> TaskSpec {
             value_ms: 1_000,
             delta_norm_max: micro("5"),
             aggregation: Aggregation::Mean,
+            protection: Protection::default(),
         },
         estimator: Estimator::Path { nodes: 3, check_pairs: 1 },
         budget: Budget {

@@ -27,6 +27,9 @@ pub struct WorkOrder {
     pub entries: Vec<Entry>,
     /// After this moment the coordinator does the work itself.
     pub due: Tick,
+    /// Digest of the model that the round before began with; absent in round 1. Its difference to `base_model` is the
+    /// public step that nobody is paid for twice.
+    pub previous: Option<Digest>,
 }
 
 impl Canonical for WorkOrder {

@@ -80,6 +80,7 @@ fn spec(model: Model, aggregation: Aggregation) -> TaskSpec {
             value_ms: 30_000,
             delta_norm_max: micro("12.5"),
             aggregation,
+            protection: Protection::default(),
         },
         estimator: Estimator::Path { nodes: 3, check_pairs: 1 },
         budget: Budget {
@@ -155,8 +156,13 @@ fn messages() -> Value {
         offer: offer.digest(),
         commitment: header(cohort[0]).commitment(),
     };
-    let receipt =
-        Receipt { scope, sender: cohort[0], update: header(cohort[0]).digest(), at: Tick(602_000) };
+    let receipt = Receipt {
+        scope,
+        sender: cohort[0],
+        update: header(cohort[0]).digest(),
+        at: Tick(602_000),
+        order: 1,
+    };
     let (order, record, report) = closed(&mlp, &offer, &cohort, &header);
     let mut update = message("an update header", &header(cohort[0]));
     update["commitment"] = json!(header(cohort[0]).commitment());
@@ -194,6 +200,7 @@ fn closed(
             rows_declared: 150,
             rows_counted: spec.rows_counted(150, fln("12.5")),
             bond: fln("12.5"),
+            order: 1,
         })
         .collect();
     let score = |i: usize, score_nano, error_nano, excluded| Scored {
@@ -201,6 +208,7 @@ fn closed(
         score_nano,
         error_nano,
         excluded,
+        treatment: Treatment::default(),
     };
     let valuation = Valuation {
         loss_before_nano: 2_302_585_093,
@@ -238,6 +246,7 @@ fn closed(
         commits: commits.clone(),
         entries: entries.clone(),
         due: Tick(700_000),
+        previous: None,
     };
     let record = WorkRecord {
         market: market(),

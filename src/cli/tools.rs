@@ -76,4 +76,6 @@ pub(crate) enum BenchName {
     Train,
     /// Durable transfers
     Ledger,
+    /// What attackers of the demonstration's market earn, beside what they earn honestly
+    Attacks,
 }

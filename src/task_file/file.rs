@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use florin_protocol::{Address, Amount, Micro};
+use florin_protocol::{Address, Amount, Clip, Micro, Repeats};
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer};
 
@@ -119,6 +119,10 @@ pub(super) struct RoundsSection {
     pub(super) value: Duration,
     pub(super) delta_norm_max: Decimal,
     pub(super) aggregation: AggregationSection,
+    #[serde(default)]
+    pub(super) clip: Clip,
+    #[serde(default)]
+    pub(super) repeats: Repeats,
 }
 
 #[derive(Debug, Deserialize)]

@@ -14,8 +14,8 @@ use anyhow::Context;
 use florin_learning::data::{SourceError, canonical_bytes, load};
 use florin_learning::{DataSource, Dataset};
 use florin_protocol::{
-    Address, Aggregation, Budget, DataSchema, Estimator, Holdout, Market, Model, RoundRules,
-    SPEC_VERSION, SpecError, TaskSpec, Tick, Training, blob_digest,
+    Address, Aggregation, Budget, DataSchema, Estimator, Holdout, Market, Model, Protection,
+    RoundRules, SPEC_VERSION, SpecError, TaskSpec, Tick, Training, blob_digest,
 };
 
 pub(crate) use duration::{civil, parse_date, words};
@@ -189,6 +189,7 @@ fn spec_of(file: &TaskFile, parties: &Parties) -> Result<TaskSpec, Problem> {
             value_ms: rounds.value.0,
             delta_norm_max: rounds.delta_norm_max.0,
             aggregation: aggregation(&rounds.aggregation)?,
+            protection: Protection { clip: rounds.clip, repeats: rounds.repeats },
         },
         estimator: Estimator::Path {
             nodes: file.estimator.nodes,

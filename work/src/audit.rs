@@ -113,6 +113,8 @@ fn evidence(inputs: &AuditInputs<'_>, found: &mut Vec<Difference>) {
     equal("offer.base_model", &offer.base_model, &base);
     equal("scope.task", &report.scope.task, &spec.id());
     equal("base model's bytes", &report.base_model, &blob_digest(round.base));
+    let (stated, given) = (before.map(|report| report.base_model), round.previous.map(blob_digest));
+    equal("previous base model's bytes", &format!("{stated:?}"), &format!("{given:?}"));
     let pool = spec.pool_of_round(report.scope.round, before);
     let pool = pool.map_or_else(|error| error.to_string(), |pool| pool.to_string());
     equal("offer.pool", &offer.pool, &pool);
@@ -129,6 +131,12 @@ fn evidence(inputs: &AuditInputs<'_>, found: &mut Vec<Difference>) {
     equal("entries' bytes", &report.entries.len(), &round.updates.len());
     let ascending = report.entries.windows(2).all(|pair| pair[0].sender < pair[1].sender);
     equal("entries ascending by sender", &ascending, &true);
+    let mut orders: Vec<u32> = report.entries.iter().map(|entry| entry.order).collect();
+    orders.sort_unstable();
+    let last = u32::try_from(report.commits.len()).unwrap_or(u32::MAX);
+    let distinct = orders.windows(2).all(|pair| pair[0] < pair[1])
+        && orders.iter().all(|order| (1..=last).contains(order));
+    equal("entries' orders distinct, from 1 to the number of commits", &distinct, &true);
     for (i, ((entry, header), bytes)) in
         report.entries.iter().zip(headers).zip(round.updates).enumerate()
     {

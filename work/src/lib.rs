@@ -11,7 +11,9 @@ mod check;
 mod convert;
 mod holdout;
 mod opinion;
+pub mod protect;
 mod round;
+mod source;
 mod spot;
 
 pub use audit::{AuditInputs, Difference, audit_round, draw_differs};

@@ -1,16 +1,12 @@
 //! The second opinion on a round's scores: from coalitions alone, in a form that a stranger can verify piece by piece.
 
 use florin_contribution::{
-    AffineSource, CheckRules, Coalition, Estimator, LeverageShap, Recorded, RoundError,
-    check_round, recheck,
+    AffineSource, CheckRules, Coalition, Estimator, Odd, Recorded, RoundError, check_round, recheck,
 };
 use florin_protocol::limits::CHECK_COHORT_MAX;
 use florin_protocol::{Check, Valuation, Worth, blob_digest};
 
 use crate::round::{Disagreement, Inputs, TOLERANCE_NANO};
-
-/// The estimator of the second opinion.
-const SECOND: LeverageShap = LeverageShap;
 
 /// Coalitions beside the pairs: nobody, and everybody.
 const GRAND_PASSES: u64 = 2;
@@ -37,7 +33,7 @@ pub(crate) fn second_opinion<S: AffineSource>(
     if pairs == 0 || !moves || !(2..=CHECK_COHORT_MAX).contains(&members.len()) {
         return Ok(None);
     }
-    let estimator = SECOND;
+    let estimator = Odd;
     let players = members.len();
     let least = Estimator::<Recorded<'_>>::passes_min(&estimator, players);
     let passes = (GRAND_PASSES + 2 * u64::from(pairs) * players as u64).max(least);
@@ -111,7 +107,7 @@ pub(crate) fn follows(stated: &Valuation) -> Result<(), Disagreement> {
         table.push((coalition, worth.worth_nano));
     }
     let rules = CheckRules { seed: check.seed, passes: check.passes };
-    let scores = match recheck(&SECOND, &table, &members, rules) {
+    let scores = match recheck(&Odd, &table, &members, rules) {
         Ok(scores) => scores,
         Err(error) => return differ("table", error.to_string(), "this table".to_owned()),
     };

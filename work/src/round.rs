@@ -1,14 +1,10 @@
 //! Valuing and aggregating one round.
 
-use std::cell::RefCell;
-
-use florin_contribution::{Closures, NanoError, RoundError, RoundRules, to_nano, value_round};
+use florin_contribution::{NanoError, RoundError, RoundRules, to_nano, value_round};
 use florin_learning::engine::EvalError;
-use florin_learning::{
-    AffineLoss, AggregateError, Dataset, Engine, ModelSpec, Rule, aggregate, mean,
-};
+use florin_learning::{AggregateError, Dataset, Engine, ModelSpec, Rule, aggregate, mean};
 use florin_protocol::{
-    Entry, Estimator, Evidence, Metrics, Rejection, Scored, TaskSpec, Valuation, WorkResult,
+    Entry, Estimator, Evidence, Metrics, Origin, Rejection, Repeat, Scored, Valuation, WorkResult,
     blob_digest,
 };
 
@@ -16,6 +12,8 @@ use crate::check::{check_model, check_update, encode};
 use crate::convert::{aggregation, model_spec};
 use crate::holdout::{ShownError, check_shown};
 use crate::opinion::{agree_on_checks, check_seed, second_opinion};
+use crate::protect::{Protected, protect};
+use crate::source::RoundSource;
 
 /// How far two honest machines may differ in a score, an error or a loss, in nano-nats. Evaluation runs in `f64` with
 /// one order of summation, so engines differ by about 1e-12 nats, and by one nano-nat where that tips a rounding.
@@ -36,6 +34,8 @@ pub struct Inputs<'a> {
     pub entries: &'a [Entry],
     /// Their bytes, in the order of the entries.
     pub updates: &'a [Vec<u8>],
+    /// The model that the round before began with; absent in round 1.
+    pub previous: Option<&'a [u8]>,
 }
 
 /// What the work gives.
@@ -103,7 +103,7 @@ pub fn carry_out(inputs: &Inputs<'_>, engine: &mut dyn Engine) -> Result<Outcome
 pub(crate) struct Opened {
     pub(crate) model: ModelSpec,
     pub(crate) base: Vec<f32>,
-    pub(crate) deltas: Vec<Vec<f32>>,
+    pub(crate) held: Protected,
     pub(crate) holdout: Dataset,
 }
 
@@ -126,12 +126,27 @@ impl Opened {
                 check_update(spec, bytes).map_err(input(&format!("update of {}", entry.sender)))
             })
             .collect::<Result<Vec<_>, _>>()?;
-        Ok(Self { model: model_spec(&spec.model), base, deltas, holdout })
+        let previous = inputs.previous.map(|bytes| check_model(spec, bytes)).transpose();
+        let previous = previous.map_err(input("the round before's base model"))?;
+        let step = previous
+            .map(|before| base.iter().zip(before).map(|(now, before)| now - before).collect());
+        let step: Option<Vec<f32>> = step;
+        let held = protect(spec.rounds.protection, entries, deltas, step.as_deref());
+        Ok(Self { model: model_spec(&spec.model), base, held, holdout })
     }
 
     /// The updates as the valuation takes them.
     pub(crate) fn slices(&self) -> Vec<&[f32]> {
-        self.deltas.iter().map(Vec::as_slice).collect()
+        self.held.deltas.iter().map(Vec::as_slice).collect()
+    }
+
+    /// The round's models, in which `slices` move the base.
+    pub(crate) fn source<'a>(
+        &'a self,
+        slices: &'a [&'a [f32]],
+        engine: &'a mut dyn Engine,
+    ) -> RoundSource<'a> {
+        RoundSource::new(&self.model, &self.base, slices, &self.holdout, engine)
     }
 }
 
@@ -141,31 +156,25 @@ fn value(
     engine: &mut dyn Engine,
 ) -> Result<Valuation, WorkError> {
     let Inputs { spec, entries, .. } = *inputs;
-    let slices = opened.slices();
-    let affine = AffineLoss::new(&opened.model, &opened.base, &slices, &opened.holdout, engine)?;
-    let affine = RefCell::new(affine);
-    let mut source = Closures::new(
-        slices.len(),
-        |coefficients: &[f64]| affine.borrow_mut().losses(coefficients),
-        |coefficients: &[f64]| affine.borrow_mut().slopes(coefficients),
-    )
-    .with_chance(|coefficients: &[f64]| affine.borrow_mut().chance(coefficients));
-    let rows = rows_counted(entries);
+    let (held, slices) = (&opened.held, opened.slices());
+    let mut source = opened.source(&slices, engine);
     let Estimator::Path { nodes, check_pairs } = spec.estimator;
     let rules = RoundRules { z_micro: spec.budget.withheld.0, nodes: nodes.into() };
-    let valued = value_round(&mut source, &rows, rules)?;
+    let valued = value_round(&mut source, &held.rows, rules)?;
     let members: Vec<usize> = valued.remaining().collect();
     let seed = check_seed(inputs);
-    let check = second_opinion(&mut source, &rows, &members, seed, check_pairs)?;
+    let check = second_opinion(&mut source, &held.rows, &members, seed, check_pairs)?;
     let scores = valued
         .rows
         .iter()
         .zip(entries)
-        .map(|(row, entry)| Scored {
+        .enumerate()
+        .map(|(at, (row, entry))| Scored {
             account: entry.sender,
             score_nano: row.score_nano,
             error_nano: row.error_nano,
             excluded: row.excluded,
+            treatment: held.treatment(at),
         })
         .collect();
     Ok(Valuation {
@@ -182,26 +191,22 @@ fn value(
     })
 }
 
-/// What each update counts, in the order of the entries.
-pub(crate) fn rows_counted(entries: &[Entry]) -> Vec<u64> {
-    entries.iter().map(|entry| entry.rows_counted).collect()
-}
-
-/// The model after the round, as bytes and as numbers: by the task's rule over the updates that were not excluded, in the order of the senders.
-/// Bit for bit the model of a round in which the excluded ones were never sent.
+/// The model after the round, as bytes and as numbers: by the task's rule over the updates that were neither set aside
+/// nor excluded, in the order of the senders. Bit for bit the model of a round in which those were never sent.
 pub(crate) fn combine(
     inputs: &Inputs<'_>,
     opened: &Opened,
     valuation: &Valuation,
 ) -> Result<(Vec<u8>, Vec<f32>), WorkError> {
     let spec = inputs.spec;
-    let kept: Vec<(u64, &[f32])> = inputs
-        .entries
+    let kept: Vec<(u64, &[f32])> = opened
+        .held
+        .rows
         .iter()
-        .zip(&opened.deltas)
+        .zip(&opened.held.deltas)
         .zip(&valuation.scores)
-        .filter(|(_, score)| !score.excluded)
-        .map(|((entry, delta), _)| (entry.rows_counted, delta.as_slice()))
+        .filter(|(_, score)| !score.excluded && score.treatment.repeats.is_none())
+        .map(|((rows, delta), _)| (*rows, delta.as_slice()))
         .collect();
     let base = &opened.base;
     if kept.is_empty() {
@@ -247,6 +252,19 @@ pub struct Disagreement {
     pub theirs: String,
 }
 
+/// What an update repeats, for a message.
+fn said(repeats: Option<Repeat>) -> String {
+    match repeats {
+        None => "nothing".to_owned(),
+        Some(Repeat { of: Origin::LastStep, cosine }) => {
+            format!("the last step (cosine {cosine})")
+        }
+        Some(Repeat { of: Origin::Update(sender), cosine }) => {
+            format!("the update of {sender} (cosine {cosine})")
+        }
+    }
+}
+
 /// Whether a stated result is what was recomputed: losses, scores and errors within [`TOLERANCE_NANO`], everything else
 /// exactly.
 ///
@@ -279,6 +297,13 @@ pub fn agree(ours: &WorkResult, theirs: &WorkResult) -> Result<(), Disagreement>
         let line = |field| format!("valuation.scores[{i}].{field}");
         if ours.account != theirs.account {
             return differ(&line("account"), &ours.account, &theirs.account);
+        }
+        let (a, b) = (ours.treatment, theirs.treatment);
+        if a.clip != b.clip {
+            return differ(&line("treatment.clip"), &a.clip, &b.clip);
+        }
+        if a.repeats != b.repeats {
+            return differ(&line("treatment.repeats"), &said(a.repeats), &said(b.repeats));
         }
         if ours.score_nano.abs_diff(theirs.score_nano) > TOLERANCE_NANO {
             return differ(&line("score_nano"), &ours.score_nano, &theirs.score_nano);

@@ -5,20 +5,18 @@
 //! scores are recomputed, drawn by a seed that the auditor alone knows. Whoever forged a share `f` of such figures escapes
 //! `q` draws with a probability of at most `(1 − f)^q`.
 
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 use florin_contribution::{
-    AffineGame, AffineSource, Closures, Coalition, Draw, FixedWeights, Game, RoundError,
+    AffineGame, AffineSource, Coalition, Draw, FixedWeights, Game, RoundError,
     is_negative_beyond_error, to_nano, value_members,
 };
-use florin_learning::engine::EvalError;
-use florin_learning::{AffineLoss, Engine};
+use florin_learning::Engine;
 use florin_protocol::{Estimator, RoundOutcome, Valuation, blob_digest};
 
 use crate::audit::{AuditInputs, Difference, inputs_differ, money, stated_result};
 use crate::opinion::follows;
-use crate::round::{Opened, TOLERANCE_NANO, WorkError, combine, rows_counted};
+use crate::round::{Opened, TOLERANCE_NANO, WorkError, combine};
 
 /// How much of a round a short audit looks at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +67,13 @@ pub fn spot_check_round(
             return Ok(spotted);
         }
         let opened = Opened::read(&inputs.round)?;
+        for (i, score) in result.valuation.scores.iter().enumerate() {
+            let ours = opened.held.treatment(i);
+            if score.treatment != ours {
+                let line = format!("valuation.scores[{i}].treatment");
+                spotted.differ(&line, &format!("{:?}", score.treatment), &format!("{ours:?}"));
+            }
+        }
         let (bytes, _) = combine(&inputs.round, &opened, &result.valuation)?;
         if blob_digest(&bytes) != result.model {
             spotted.differ("model", &result.model, &blob_digest(&bytes));
@@ -116,36 +121,24 @@ fn look(
     engine: &mut dyn Engine,
     spotted: &mut Spotted,
 ) -> Result<(), WorkError> {
-    let rows = rows_counted(inputs.round.entries);
+    let rows = &opened.held.rows;
     let players = rows.len();
     let remaining: Vec<usize> = (0..players).filter(|&i| !stated.scores[i].excluded).collect();
     let slices = opened.slices();
-    let affine = AffineLoss::new(&opened.model, &opened.base, &slices, &opened.holdout, engine)?;
-    let affine = RefCell::new(affine);
 
-    let mut of_scores = Draw::new(spot.seed, 0);
     let Estimator::Path { nodes, .. } = inputs.round.spec.estimator;
-    let drawn = choose(&mut of_scores, players, spot.draws);
+    let drawn = choose(&mut Draw::new(spot.seed, 0), players, spot.draws);
     spotted.scores = (drawn.len(), players);
     let everybody: Vec<usize> = (0..players).collect();
     for &player in &drawn {
         let members = if stated.scores[player].excluded { &everybody } else { &remaining };
-        let mut source = Closures::new(
-            players,
-            |at: &[f64]| affine.borrow_mut().losses(at),
-            |at: &[f64]| slopes_of(&mut affine.borrow_mut(), player, at),
-        )
-        .with_chance(|at: &[f64]| affine.borrow_mut().chance(at));
-        score(&mut source, &rows, members, nodes, player, stated, spotted)?;
+        let mut source = opened.source(&slices, engine).only(player);
+        score(&mut source, rows, members, nodes, player, stated, spotted)?;
     }
 
     let Some(check) = &stated.evidence.check else { return Ok(()) };
-    let mut source = Closures::new(
-        players,
-        |at: &[f64]| affine.borrow_mut().losses(at),
-        |at: &[f64]| affine.borrow_mut().slopes(at),
-    );
-    let weights = FixedWeights::over(&rows, &remaining).map_err(RoundError::from)?;
+    let mut source = opened.source(&slices, engine);
+    let weights = FixedWeights::over(rows, &remaining).map_err(RoundError::from)?;
     let mut game = AffineGame::new(&mut source, weights).map_err(RoundError::from)?;
     let drawn = choose(&mut Draw::new(spot.seed, 1), check.table.len(), spot.draws);
     spotted.worths = (drawn.len(), check.table.len());
@@ -163,18 +156,6 @@ fn look(
         }
     }
     Ok(())
-}
-
-/// The player's own slopes; zeros stand for the others', which nobody asked for.
-fn slopes_of(
-    affine: &mut AffineLoss<'_>,
-    player: usize,
-    at: &[f64],
-) -> Result<Vec<Vec<f64>>, EvalError> {
-    let own = affine.slopes_of(player, at)?;
-    let mut slopes = vec![vec![0.0; own.len()]; affine.players()];
-    slopes[player] = own;
-    Ok(slopes)
 }
 
 /// Recomputes one player's slopes, score and error.

@@ -56,6 +56,7 @@ fn spec(base: &[u8], root: Digest) -> TaskSpec {
             value_ms: 1_000,
             delta_norm_max: micro("10"),
             aggregation: Aggregation::Mean,
+            protection: Protection::default(),
         },
         estimator: Estimator::Path { nodes: 3, check_pairs: 1 },
         budget: Budget {
@@ -153,6 +154,7 @@ pub(crate) fn world() -> World {
             rows_declared: header.rows,
             rows_counted: spec.rows_counted(header.rows, bond),
             bond,
+            order: u32::from(header.sender.0[0]) - 9,
         })
         .collect();
     World { spec, base, committed, offer, headers, entries, updates }
@@ -184,6 +186,7 @@ impl World {
             holdout: shown,
             entries: &self.entries,
             updates: &self.updates,
+            previous: None,
         }
     }
 

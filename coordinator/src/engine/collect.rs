@@ -136,14 +136,17 @@ impl Engine {
     pub fn receipt(&self, scope: Scope, sender: Address, update: UpdateId) -> Option<Receipt> {
         let task = self.state.tasks.get(&scope.task).filter(|_| scope.market == self.market)?;
         let running = task.running().filter(|running| running.offer.scope.round == scope.round);
-        let taken = match running {
-            Some(running) => running.updates.get(&sender),
+        let (taken, order) = match running {
+            Some(running) => (running.updates.get(&sender)?, running.commits.get(&sender)?.order),
             None => {
-                let updates = &task.past(scope.round)?.updates;
-                updates.iter().find(|taken| taken.header.body.sender == sender)
+                let past = task.past(scope.round)?;
+                let mut updates = past.updates.iter();
+                let mut entries = past.report.entries.iter();
+                let taken = updates.find(|taken| taken.header.body.sender == sender)?;
+                (taken, entries.find(|entry| entry.sender == sender)?.order)
             }
-        }?;
-        (taken.id == update).then_some(Receipt { scope, sender, update, at: taken.at })
+        };
+        (taken.id == update).then_some(Receipt { scope, sender, update, at: taken.at, order })
     }
 }
 
@@ -188,7 +191,8 @@ impl TaskState {
         let Some(running) = self.running_mut() else {
             return;
         };
-        running.commits.insert(sender, TakenCommit { commit: commit.clone(), bond });
+        let order = u32::try_from(running.commits.len()).unwrap_or(u32::MAX).saturating_add(1);
+        running.commits.insert(sender, TakenCommit { commit: commit.clone(), bond, order });
         let taken = running.commits.len();
         if taken >= target || taken == running.offer.cohort.len() {
             self.close_commits(now);

@@ -74,6 +74,7 @@ impl TaskState {
             commits: running.said(),
             entries: self.entries(running),
             due: now.after_ms(self.spec.rounds.value_ms),
+            previous: self.past.last().map(|past| past.report.base_model),
         };
         self.public.insert(shown);
         self.order_work(order);

@@ -141,6 +141,8 @@ pub struct TakenCommit {
     pub commit: Signed<Commit>,
     /// What its sender had at risk, less debits that are not final yet.
     pub bond: Amount,
+    /// Its place among those that were taken in the round, from 1.
+    pub order: u32,
 }
 
 /// An update that was taken.

@@ -7,7 +7,7 @@ use florin_protocol::{
 
 use super::enrol::expired;
 use super::event::Verdict;
-use super::state::{Running, Stage, TaskState};
+use super::state::{Running, Stage, TakenCommit, TaskState};
 use super::{Engine, PROVIDERS_PER_TASK_MAX, RECORDS_PER_ORDER_MAX, reject};
 
 impl Engine {
@@ -155,9 +155,9 @@ impl TaskState {
     /// The accepted updates as a report lists them, ascending by sender.
     pub(super) fn entries(&self, running: &Running) -> Vec<Entry> {
         let both = running.updates.iter().filter_map(|(sender, update)| {
-            running.commits.get(sender).map(|commit| (update, commit.bond))
+            running.commits.get(sender).map(|commit| (update, commit))
         });
-        both.map(|(update, bond)| {
+        both.map(|(update, &TakenCommit { bond, order, .. })| {
             let header = &update.header.body;
             Entry {
                 sender: header.sender,
@@ -167,6 +167,7 @@ impl TaskState {
                 rows_declared: header.rows,
                 rows_counted: self.spec.rows_counted(header.rows, bond),
                 bond,
+                order,
             }
         })
         .collect()

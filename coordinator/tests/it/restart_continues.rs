@@ -39,6 +39,7 @@ impl Valuer for FromOrder {
             score_nano: i * 10_000_000,
             error_nano: 1_000_000,
             excluded: false,
+            treatment: florin_protocol::Treatment::default(),
         });
         let scores: Vec<Scored> = scores.collect();
         let total_nano = scores.iter().map(|score| score.score_nano).sum();

@@ -56,6 +56,10 @@ async fn check_reports(shop: &Shop, key: NodeKey) {
         let (status, rows) = shop.send("GET", &path("holdout"), Body::empty()).await;
         assert_eq!(status, StatusCode::OK);
         assert_eq!(blob_digest(&blob(shop, report.model).await), report.model);
+        let previous = match &before {
+            Some(before) => Some(blob(shop, before.base_model).await),
+            None => None,
+        };
         let headers: Vec<UpdateHeader> = headers.into_iter().map(|header| header.body).collect();
         let inputs = AuditInputs {
             round: Inputs {
@@ -65,6 +69,7 @@ async fn check_reports(shop: &Shop, key: NodeKey) {
                 holdout: &rows,
                 entries: &report.entries,
                 updates: &updates,
+                previous: previous.as_deref(),
             },
             offer: &offer.body,
             report: &report,
@@ -249,6 +254,7 @@ async fn a_provider_is_paid_for_work_that_the_coordinator_recomputes() {
         holdout: &rows,
         entries: &order.entries,
         updates: &updates,
+        previous: None,
     };
     let mut engine = florin_learning::engine(EngineKind::Reference, 1).unwrap();
     let result = florin_work::carry_out(&inputs, engine.as_mut()).unwrap().result;

@@ -94,6 +94,7 @@ pub(crate) fn spec() -> TaskSpec {
             value_ms: 7_000,
             delta_norm_max: micro("10"),
             aggregation: Aggregation::Mean,
+            protection: Protection::default(),
         },
         estimator: Estimator::Path { nodes: 3, check_pairs: 1 },
         budget: Budget {
@@ -271,6 +272,7 @@ impl World {
                 score_nano: i * 10_000_000,
                 error_nano: 1_000_000,
                 excluded: false,
+                treatment: florin_protocol::Treatment::default(),
             })
             .collect();
         let total_nano = scores.iter().map(|score| score.score_nano).sum();

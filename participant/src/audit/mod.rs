@@ -233,6 +233,8 @@ struct Bytes {
     /// The rows that judge it; empty where too few updates came.
     shown: Vec<u8>,
     updates: Vec<Vec<u8>>,
+    /// The model that the round before began with; absent in round 1.
+    previous: Option<Vec<u8>>,
 }
 
 /// What a round's report says of itself and its neighbours.
@@ -284,7 +286,7 @@ impl<'a> Auditor<'a> {
         let headers: Vec<UpdateHeader> = headers.into_iter().map(|signed| signed.body).collect();
         let papers = Papers { report, before, offer: &offer, headers: &headers };
         let mut spotted = None;
-        let recomputed = match self.bytes(report, &mut found)? {
+        let recomputed = match self.bytes(report, before, &mut found)? {
             Some(bytes) if found.is_empty() => {
                 spotted = self.recompute(&papers, &bytes, engine, &mut found)?;
                 true
@@ -365,6 +367,7 @@ impl<'a> Auditor<'a> {
     fn bytes(
         &self,
         report: &Report,
+        before: Option<&Report>,
         found: &mut Vec<Difference>,
     ) -> Result<Option<Bytes>, AuditError> {
         let limit = florin_work::model_bytes(self.spec);
@@ -380,10 +383,15 @@ impl<'a> Auditor<'a> {
             let line = format!("entries[{i}].update");
             updates.extend(self.blob(&line, entry.update, limit, found)?);
         }
-        let complete = updates.len() == report.entries.len();
+        let previous = match before {
+            Some(before) => self.blob("previous.base_model", before.base_model, limit, found)?,
+            None => None,
+        };
+        let complete =
+            updates.len() == report.entries.len() && previous.is_some() == before.is_some();
         let shown = self.shown(report, found)?;
         let both = base.filter(|_| complete).zip(shown);
-        Ok(both.map(|(base, shown)| Bytes { base, shown, updates }))
+        Ok(both.map(|(base, shown)| Bytes { base, shown, updates, previous }))
     }
 
     /// The rows that judge the round, if some were drawn.
@@ -437,7 +445,8 @@ impl<'a> Auditor<'a> {
         found: &mut Vec<Difference>,
     ) -> Result<Option<Spotted>, AuditError> {
         let Papers { report, before, offer, headers } = *papers;
-        let Bytes { base, shown, updates } = bytes;
+        let Bytes { base, shown, updates, previous } = bytes;
+        let previous = previous.as_deref();
         let inputs = AuditInputs {
             round: Inputs {
                 spec: self.spec,
@@ -446,6 +455,7 @@ impl<'a> Auditor<'a> {
                 holdout: shown,
                 entries: &report.entries,
                 updates,
+                previous,
             },
             offer,
             report,

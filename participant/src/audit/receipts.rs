@@ -14,7 +14,7 @@ pub(super) fn ignored(
 ) -> Vec<Difference> {
     let mut found = Vec::new();
     for receipt in receipts.iter().filter(|receipt| receipt.body.scope == report.scope) {
-        let Receipt { sender, update, .. } = receipt.body;
+        let Receipt { sender, update, order, .. } = receipt.body;
         let line = |what: &str| format!("receipts[{sender}].{what}");
         if let Err(error) = receipt.verify(coordinator) {
             // It proves nothing then, and whoever holds it should know.
@@ -25,6 +25,9 @@ pub(super) fn ignored(
         if entry.is_none_or(|entry| entry.header != update) {
             let reported = entry.map_or("no entry".to_owned(), |entry| entry.header.to_string());
             found.push(difference(line("update"), &reported, &update));
+        }
+        if let Some(entry) = entry.filter(|entry| entry.order != order) {
+            found.push(difference(line("order"), &entry.order, &order));
         }
     }
     found

@@ -378,7 +378,8 @@ impl State {
             None => {
                 assert_eq!(self.commits[&sender].commitment, header.body.commitment());
                 let update = header.body.digest();
-                Receipt { scope: header.body.scope, sender, update, at: Tick(6) }
+                let order = self.order_of(sender);
+                Receipt { scope: header.body.scope, sender, update, at: Tick(6), order }
             }
         };
         self.blobs.insert(header.body.update, bytes.to_vec());
@@ -406,9 +407,15 @@ impl State {
                 rows_declared: header.rows,
                 rows_counted: self.spec.rows_counted(header.rows, bond(header.sender)),
                 bond: bond(header.sender),
+                order: self.order_of(header.sender),
             }
         };
         self.updates.values().map(entry).collect()
+    }
+
+    /// Commits are told in the order of their senders.
+    fn order_of(&self, sender: Address) -> u32 {
+        self.commits.keys().position(|who| *who == sender).unwrap() as u32 + 1
     }
 
     fn value(&mut self) {
@@ -426,6 +433,7 @@ impl State {
                 commits: self.said(),
                 entries,
                 due: Tick::NEVER,
+                previous: self.past.last().map(|past| past.report.base_model),
             });
         } else {
             self.settle(&[]);
@@ -484,6 +492,7 @@ impl State {
         let updates: Vec<Vec<u8>> =
             entries.iter().map(|entry| self.blobs[&entry.update].clone()).collect();
         let drawn = self.draw(offer, entries).1;
+        let previous = self.past.last().map(|past| &self.blobs[&past.report.base_model]);
         let inputs = Inputs {
             spec: &self.spec,
             base: &self.blobs[&offer.base_model],
@@ -491,6 +500,7 @@ impl State {
             holdout: &self.holdout.show(&drawn).unwrap().to_bytes(),
             entries,
             updates: &updates,
+            previous: previous.map(Vec::as_slice),
         };
         let mut engine = engine(EngineKind::Reference, 1).unwrap();
         carry_out(&inputs, engine.as_mut()).map_err(|_| AbandonReason::ValuationFailed)

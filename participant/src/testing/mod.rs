@@ -12,8 +12,8 @@ use florin_learning::Dataset;
 use florin_ledger::{Genesis, Ledger, LocalChain, Terms};
 use florin_protocol::{
     Aggregation, Amount, Budget, ChainId, DataSchema, Digest, Estimator, Holdout,
-    Market as MarketId, Micro, Model, NodeSigner, RoundRules, Signer, TaskId, TaskSpec, Tick,
-    Training, blob_digest,
+    Market as MarketId, Micro, Model, NodeSigner, Protection, RoundRules, Signer, TaskId, TaskSpec,
+    Tick, Training, blob_digest,
 };
 use florin_work::{Committed, initial_model};
 
@@ -89,6 +89,7 @@ fn spec_in(market: MarketId, cohort: u32) -> TaskSpec {
             value_ms: 60_000,
             delta_norm_max: Micro(5_000_000),
             aggregation: Aggregation::Mean,
+            protection: Protection::default(),
         },
         estimator: Estimator::Path { nodes: 3, check_pairs: 1 },
         budget: Budget {

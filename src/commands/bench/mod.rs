@@ -1,6 +1,7 @@
 //! `florin bench NAME`: this program against its limits and its neighbours, in one run on one machine.
 
 mod aggregate;
+mod attacks;
 mod ledger;
 mod peers;
 mod train;
@@ -73,6 +74,7 @@ pub(super) fn run(arguments: &Bench) -> anyhow::Result<Exit> {
         BenchName::Aggregate => aggregate::run(python)?,
         BenchName::Train => train::run(python)?,
         BenchName::Ledger => ledger::run()?,
+        BenchName::Attacks => attacks::run()?,
     };
     let mut table = Table::new(&["what", ">value", "unit", "bar", ""]);
     for row in &rows {

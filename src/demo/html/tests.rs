@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use florin_ledger::{TaskState, Terms};
 use florin_protocol::{
-    Address, ChainId, Digest, Entry, Evidence, HoldoutRound, Infrastructure, Line, Market, Metrics, PayoutId,
-    Reason, Report, Round, RoundOutcome, Scope, Scored, TaskId, Tick, Valuation,
+    Address, ChainId, Digest, Entry, Evidence, HoldoutRound, Infrastructure, Line, Market, Metrics,
+    PayoutId, Reason, Report, Round, RoundOutcome, Scope, Scored, TaskId, Tick, Valuation,
 };
 
 use super::*;
@@ -42,7 +42,9 @@ fn report(round: u32) -> Report {
         let debit = if reason == Reason::Excluded { florins(1) } else { Amount::ZERO };
         let excluded = reason == Reason::Excluded;
         lines.push(Line { account: address(at), weight, payout, debit, reason });
-        scores.push(Scored { account: address(at), score_nano, error_nano, excluded });
+        let treatment = florin_protocol::Treatment::default();
+        let account = address(at);
+        scores.push(Scored { account, score_nano, error_nano, excluded, treatment });
     }
     let entry = |at| Entry {
         sender: address(at),
@@ -52,6 +54,7 @@ fn report(round: u32) -> Report {
         rows_declared: 100,
         rows_counted: 100,
         bond: florins(20),
+        order: at as u32 + 1,
     };
     let entries = (0..PARTICIPANTS.len()).map(entry).collect();
     let loss = |round: u32| 2_300_000_000 / i64::from(round + 1);

@@ -1,0 +1,205 @@
+//! What an attacker sends instead of its honest update.
+
+use florin_learning::{Dataset, params};
+use florin_protocol::Address;
+
+use super::learn::Cohort;
+use super::market::{Sent, rows_of};
+use super::noise::Noise;
+
+/// One way to gain without deserving it. All but where said leave the attacker's bond as it is: identities are cheap,
+/// what they have at risk is not.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Attack {
+    /// None: what everything is held against.
+    Honest,
+    /// So many identities send the same update and share the bond.
+    SybilSame(usize),
+    /// So many identities share rows and bond, and train as they should.
+    SybilDisjoint(usize),
+    /// The same, but each trains so much longer that its update is as long as an honest one.
+    SybilDisjointLonger(usize),
+    /// So many identities send the same update under slight noise, and share the bond.
+    SybilNoisy(usize),
+    /// So many identities send the same update, each with a whole bond: the stake is multiplied.
+    Replicate(usize),
+    /// The same, each under 20 % noise and another length.
+    ReplicateNoisy(usize),
+    /// Declares three times its rows; the bond covers one third of them.
+    InflateUncovered,
+    /// Declares three times its rows, and covers them: the stake is multiplied.
+    InflateCovered,
+    /// Sends its update multiplied.
+    Scale(f64),
+    /// Sends the last round's public step, under so much noise.
+    Replay(f64),
+    /// Sends the public step of the round before the last.
+    ReplayOlder,
+    /// Sends the best peer's update, committed after it, under so much noise.
+    Plagiarise(f64),
+    /// The same, disguised with 30 % of the last public step instead of noise.
+    PlagiariseMixed,
+    /// Two identities with half of the bond each send the honest update plus and minus so many times its length in a
+    /// random direction.
+    Hedge(f64),
+    /// Trains on wrong labels.
+    FlipLabels,
+    /// Sends noise as long as an honest update.
+    Noise,
+    /// Sends nothing.
+    Idle,
+}
+
+impl Attack {
+    pub(super) fn name(self) -> String {
+        match self {
+            Self::Honest => "honest".to_owned(),
+            Self::SybilSame(k) => format!("sybil, same update ×{k}"),
+            Self::SybilDisjoint(k) => format!("sybil, disjoint shards ×{k}"),
+            Self::SybilDisjointLonger(k) => format!("sybil, disjoint shards ×{k}, trained longer"),
+            Self::SybilNoisy(k) => format!("sybil, noisy scaled copies ×{k}"),
+            Self::Replicate(k) => format!("replicate ×{k}, per unit of bond"),
+            Self::ReplicateNoisy(k) => format!("replicate ×{k} under noise, per unit of bond"),
+            Self::InflateUncovered => "inflate rows ×3, bond as it was".to_owned(),
+            Self::InflateCovered => "inflate rows ×3 and bond, per unit of bond".to_owned(),
+            Self::Scale(by) => format!("scale ×{by}"),
+            Self::Replay(noise) => format!("replay, noise {:.0} %", noise * 100.0),
+            Self::ReplayOlder => "replay of an older step".to_owned(),
+            Self::Plagiarise(noise) => format!("plagiarise, noise {:.0} %", noise * 100.0),
+            Self::PlagiariseMixed => "plagiarise, mixed with the last step".to_owned(),
+            Self::Hedge(by) => format!("hedge Δ±{by}·u"),
+            Self::FlipLabels => "label flip".to_owned(),
+            Self::Noise => "noise".to_owned(),
+            Self::Idle => "idle".to_owned(),
+        }
+    }
+
+    /// How many times its honest bond the attacker has at risk.
+    pub(super) fn stake(self) -> f64 {
+        match self {
+            Self::Replicate(k) | Self::ReplicateNoisy(k) => k as f64,
+            Self::InflateCovered => 3.0,
+            _ => 1.0,
+        }
+    }
+}
+
+/// What the attacker knows in a round.
+pub(super) struct Scene<'a> {
+    pub(super) cohort: &'a Cohort,
+    pub(super) base: &'a [f32],
+    /// What everybody would send honestly.
+    pub(super) honest: &'a [Vec<f32>],
+    /// Public steps of earlier rounds, the newest last.
+    pub(super) steps: &'a [Vec<f32>],
+    pub(super) attacker: usize,
+    pub(super) best: usize,
+    pub(super) round: usize,
+}
+
+/// The account of a member, and of the attacker's identities, its own first.
+pub(super) fn account(member: usize, identity: usize) -> Address {
+    let mut bytes = [0; 20];
+    (bytes[0], bytes[1]) = (member as u8 + 1, identity as u8);
+    Address(bytes)
+}
+
+impl Scene<'_> {
+    fn own(&self) -> &[f32] {
+        &self.honest[self.attacker]
+    }
+
+    fn rows(&self) -> u64 {
+        rows_of(&self.cohort.shards[self.attacker])
+    }
+
+    fn sent(&self, identity: usize, rows: u64, bonded: u64, delta: Vec<f32>) -> Sent {
+        Sent { account: account(self.attacker, identity), rows, bonded, delta }
+    }
+
+    /// One identity with the honest rows and bond.
+    fn alone(&self, delta: Vec<f32>) -> Vec<Sent> {
+        vec![self.sent(0, self.rows(), self.rows(), delta)]
+    }
+
+    /// Identities that share rows and bond.
+    fn shared(&self, deltas: Vec<Vec<f32>>) -> Vec<Sent> {
+        let (rows, parts) = (self.rows(), deltas.len() as u64);
+        let part = |i: u64| rows * (i + 1) / parts - rows * i / parts;
+        let all = deltas.into_iter().enumerate();
+        all.map(|(i, delta)| self.sent(i, part(i as u64), part(i as u64), delta)).collect()
+    }
+
+    /// What the attacker sends.
+    pub(super) fn act(&self, attack: Attack, noise: &mut Noise) -> anyhow::Result<Vec<Sent>> {
+        let rows = self.rows();
+        let own = self.own().to_vec();
+        let copies = |k: usize| vec![own.clone(); k];
+        let step = |back: usize| match self.steps.len().checked_sub(back) {
+            Some(at) => self.steps[at].clone(),
+            None => vec![0.0; own.len()],
+        };
+        Ok(match attack {
+            Attack::Honest => self.alone(own),
+            Attack::SybilSame(k) => self.shared(copies(k)),
+            Attack::SybilNoisy(k) => self.shared(noise.disguised(&own, k)),
+            Attack::SybilDisjoint(k) => self.shared(self.disjoint(k, 1)?),
+            Attack::SybilDisjointLonger(k) => self.shared(self.disjoint(k, k as u32)?),
+            Attack::Replicate(k) => self.multiplied(copies(k)),
+            Attack::ReplicateNoisy(k) => self.multiplied(noise.disguised(&own, k)),
+            Attack::InflateUncovered => vec![self.sent(0, 3 * rows, rows, own)],
+            Attack::InflateCovered => vec![self.sent(0, 3 * rows, 3 * rows, own)],
+            Attack::Scale(by) => self.alone(scaled(&own, by)),
+            Attack::Replay(share) => self.alone(noise.under(&step(1), share)),
+            Attack::ReplayOlder => self.alone(step(2)),
+            Attack::Plagiarise(share) => self.alone(noise.under(&self.honest[self.best], share)),
+            Attack::PlagiariseMixed => {
+                let best = &self.honest[self.best];
+                let by = 0.3 * params::norm(best) / params::norm(&step(1)).max(1e-12);
+                self.alone(sum(best, &scaled(&step(1), by)))
+            }
+            Attack::Hedge(by) => {
+                let aside = noise.direction(own.len(), by * params::norm(&own));
+                self.shared(vec![sum(&own, &aside), sum(&own, &scaled(&aside, -1.0))])
+            }
+            Attack::FlipLabels => self.alone(self.flipped()?),
+            Attack::Noise => self.alone(noise.direction(own.len(), params::norm(&own))),
+            Attack::Idle => self.alone(vec![0.0; own.len()]),
+        })
+    }
+
+    fn multiplied(&self, deltas: Vec<Vec<f32>>) -> Vec<Sent> {
+        let rows = self.rows();
+        let all = deltas.into_iter().enumerate();
+        all.map(|(i, delta)| self.sent(i, rows, rows, delta)).collect()
+    }
+
+    fn disjoint(&self, parts: usize, times: u32) -> anyhow::Result<Vec<Vec<f32>>> {
+        let shard = &self.cohort.shards[self.attacker];
+        let rows = shard.rows();
+        let mut how = self.cohort.training.clone();
+        how.epochs *= times;
+        (0..parts)
+            .map(|part| {
+                let data = shard.slice(rows * part / parts..rows * (part + 1) / parts)?;
+                let salt = 1_000_000 + self.round * 1_000 + part;
+                self.cohort.train(self.base, &data, &how, salt as u64)
+            })
+            .collect()
+    }
+
+    fn flipped(&self) -> anyhow::Result<Vec<f32>> {
+        let shard = &self.cohort.shards[self.attacker];
+        let labels = shard.labels().iter().map(|label| 9 - label).collect();
+        let data = Dataset::new(shard.features().to_vec(), labels, shard.width(), shard.classes())?;
+        self.cohort.train(self.base, &data, &self.cohort.training, self.round as u64)
+    }
+}
+
+pub(super) fn scaled(delta: &[f32], by: f64) -> Vec<f32> {
+    delta.iter().map(|value| (f64::from(*value) * by) as f32).collect()
+}
+
+fn sum(a: &[f32], b: &[f32]) -> Vec<f32> {
+    a.iter().zip(b).map(|(a, b)| a + b).collect()
+}

@@ -1,0 +1,107 @@
+//! A cohort that really trains: shards of the built-in digits, and what their owners send in a round.
+
+use std::ops::ControlFlow;
+
+use florin_learning::data::load;
+use florin_learning::{
+    DataSource, Dataset, ModelSpec, Part, Partition, Reference, Trainer, Training, partition, split,
+};
+
+/// Rows of the digits that only the market judges by.
+pub(super) const HOLDOUT_ROWS: usize = 360;
+/// Fewest rows of a shard.
+const SHARD_ROWS_MIN: usize = 20;
+
+/// How a cohort learns.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Setting {
+    /// Who owns which rows.
+    pub(super) partition: Partition,
+    /// How many owners.
+    pub(super) members: usize,
+    /// How they train.
+    pub(super) training: Training,
+    /// Draws the holdout, the shards, the initial model and the batches.
+    pub(super) seed: u64,
+}
+
+/// A cohort with its rows.
+#[derive(Debug, Clone)]
+pub(super) struct Cohort {
+    pub(super) model: ModelSpec,
+    pub(super) training: Training,
+    pub(super) shards: Vec<Dataset>,
+    pub(super) holdout: Dataset,
+    pub(super) seed: u64,
+}
+
+/// Plain SGD.
+pub(super) fn sgd(learning_rate: f64, batch: u32, epochs: u32) -> Training {
+    Training {
+        epochs,
+        batch,
+        learning_rate,
+        momentum: 0.0,
+        weight_decay: 0.0,
+        clip_gradient: None,
+        fedprox: None,
+    }
+}
+
+impl Cohort {
+    pub(super) fn new(setting: &Setting) -> anyhow::Result<Self> {
+        let digits = load(&DataSource::Digits)?;
+        let parts = split(digits.rows(), setting.seed, &[Part::Rows(HOLDOUT_ROWS), Part::Rest])?;
+        let rest = digits.subset(&parts[1])?;
+        let owners =
+            partition(&rest, setting.members, &setting.partition, SHARD_ROWS_MIN, setting.seed)?;
+        let shards = owners.iter().map(|rows| rest.subset(rows)).collect::<Result<_, _>>()?;
+        Ok(Self {
+            model: ModelSpec::Mlp { inputs: 64, hidden: vec![32], classes: 10 },
+            training: setting.training.clone(),
+            shards,
+            holdout: digits.subset(&parts[0])?,
+            seed: setting.seed,
+        })
+    }
+
+    /// What training on `data` from `base` changes. `salt` draws the order of the batches.
+    pub(super) fn train(
+        &self,
+        base: &[f32],
+        data: &Dataset,
+        how: &Training,
+        salt: u64,
+    ) -> anyhow::Result<Vec<f32>> {
+        let go_on = &mut |_| ControlFlow::Continue(());
+        let seed = self.seed.wrapping_mul(1_000_003).wrapping_add(salt);
+        let trained = Reference::new().train(&self.model, base, data, how, seed, go_on)?;
+        Ok(trained.params.iter().zip(base).map(|(new, old)| new - old).collect())
+    }
+
+    /// What member `member` sends in `round` when it is honest.
+    pub(super) fn honest(
+        &self,
+        base: &[f32],
+        member: usize,
+        round: usize,
+    ) -> anyhow::Result<Vec<f32>> {
+        self.train(base, &self.shards[member], &self.training, (round * 1_000 + member) as u64)
+    }
+
+    /// Parameters that hold every label for equally likely, as a market's tasks begin.
+    pub(super) fn start(&self) -> Vec<f32> {
+        let mut params = self.model.init(self.seed).into_vec();
+        let last: usize = self
+            .model
+            .tensors()
+            .iter()
+            .rev()
+            .take(2)
+            .map(florin_learning::TensorSpec::numbers)
+            .sum();
+        let from = params.len() - last;
+        params[from..].fill(0.0);
+        params
+    }
+}

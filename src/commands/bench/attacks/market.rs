@@ -1,0 +1,209 @@
+//! One market, round by round: the work and the pay are the production ones, only the ledger is left out.
+
+use std::collections::BTreeMap;
+
+use florin_learning::data::canonical_bytes;
+use florin_learning::{Dataset, Reference};
+use florin_protocol::{
+    Address, Aggregation, Amount, Budget, Canonical, ChainId, Closing, DataSchema, Digest, Entry,
+    Estimator, Holdout, Market as Name, Micro, Model, Offer, Protection, Report, Round, RoundRules,
+    SPEC_VERSION, Scope, Scored, Standing, TaskSpec, Tick, Training, blob_digest, close_round,
+};
+use florin_work::{Inputs, carry_out, check_model, clip_update, encode};
+
+use super::learn::Cohort;
+
+/// Rounds of a task.
+pub(super) const ROUNDS: usize = 8;
+
+/// What one identity sends in a round.
+#[derive(Debug, Clone)]
+pub(super) struct Sent {
+    pub(super) account: Address,
+    /// Rows that it declares.
+    pub(super) rows: u64,
+    /// What it has at risk, in rows that it covers.
+    pub(super) bonded: u64,
+    pub(super) delta: Vec<f32>,
+}
+
+/// A task whose rounds are played in memory.
+pub(super) struct Market {
+    spec: TaskSpec,
+    holdout: Vec<u8>,
+    base: Vec<u8>,
+    previous: Option<Vec<u8>>,
+    before: Option<Report>,
+    engine: Reference,
+}
+
+/// What pays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purse {
+    /// As in the demonstration: the price caps the first rounds, the pool the others.
+    Demonstration,
+    /// The price alone: pay is proportional to scores.
+    Priced,
+}
+
+fn fln(whole: u64) -> Amount {
+    Amount::from_units(u128::from(whole) * 1_000_000_000_000_000_000)
+}
+
+/// The demonstration's task, with bonds large enough that no debit is cut short.
+fn spec(
+    cohort: &Cohort,
+    protection: Protection,
+    purse: Purse,
+    holdout: &[u8],
+    base: &[u8],
+) -> TaskSpec {
+    let micro = Micro;
+    let hidden = vec![32];
+    TaskSpec {
+        version: SPEC_VERSION,
+        market: Name { chain: ChainId(1), genesis: Digest([1; 32]) },
+        buyer: Address([1; 20]),
+        coordinator: Address([2; 20]),
+        arbiter: Address([3; 20]),
+        name: "attacks".to_owned(),
+        salt: cohort.seed,
+        model: Model::Mlp { inputs: 64, hidden, classes: 10 },
+        base_model: blob_digest(base),
+        data: DataSchema { width: 64, classes: 10 },
+        holdout: Holdout { digest: blob_digest(holdout), rows: cohort.holdout.rows() as u32 },
+        training: Training {
+            epochs: cohort.training.epochs,
+            batch: cohort.training.batch,
+            learning_rate: micro(100_000),
+            momentum: Micro::ZERO,
+            weight_decay: Micro::ZERO,
+            clip_gradient: Micro::ZERO,
+            fedprox: Micro::ZERO,
+        },
+        rounds: RoundRules {
+            count: ROUNDS as u32,
+            cohort_min: 2,
+            cohort_target: 64,
+            over_selection: 0,
+            enrol_ms: 0,
+            train_ms: 1_000,
+            reveal_ms: 1_000,
+            value_ms: 1_000,
+            delta_norm_max: micro(20_000_000),
+            aggregation: Aggregation::Mean,
+            protection,
+        },
+        estimator: Estimator::Path { nodes: 3 },
+        budget: Budget {
+            data: if purse == Purse::Priced { fln(1_000_000) } else { fln(1_000) },
+            infrastructure: fln(1),
+            per_nat_max: fln(500),
+            withheld: micro(3_000_000),
+            bond_min: fln(1),
+            bond_per_row: fln(1),
+            debit_max: fln(1_000_000),
+            stake_min: fln(1),
+            per_unit: Amount::ZERO,
+            challenge_ms: 0,
+            unbond_ms: 0,
+        },
+        expires: Tick::NEVER,
+    }
+}
+
+impl Market {
+    pub(super) fn new(cohort: &Cohort, protection: Protection, purse: Purse) -> Self {
+        let holdout = canonical_bytes(&cohort.holdout);
+        let start = cohort.start();
+        let mut market = Self {
+            spec: spec(cohort, protection, purse, &holdout, &[]),
+            holdout,
+            base: Vec::new(),
+            previous: None,
+            before: None,
+            engine: Reference::new(),
+        };
+        market.base = encode(&market.spec, &start);
+        market.spec.base_model = blob_digest(&market.base);
+        market
+    }
+
+    /// The model that the next round begins with.
+    pub(super) fn base(&self) -> anyhow::Result<Vec<f32>> {
+        Ok(check_model(&self.spec, &self.base)?)
+    }
+
+    /// Plays a round with what was sent, in the order of the commits. Returns the scores, by account ascending.
+    pub(super) fn play(&mut self, sent: &[Sent]) -> anyhow::Result<Vec<Scored>> {
+        let round = self.before.as_ref().map_or(1, |report| report.scope.round.0 + 1);
+        let scope = Scope { market: self.spec.market, task: self.spec.id(), round: Round(round) };
+        let mut by_sender: BTreeMap<Address, (Entry, Vec<u8>)> = BTreeMap::new();
+        for (sent, order) in sent.iter().zip(1..) {
+            let mut delta = sent.delta.clone();
+            clip_update(&self.spec, &mut delta);
+            let bytes = encode(&self.spec, &delta);
+            let bond = fln(sent.bonded);
+            let entry = Entry {
+                sender: sent.account,
+                header: Digest([9; 32]),
+                update: blob_digest(&bytes),
+                rows_declared: sent.rows,
+                rows_counted: self.spec.rows_counted(sent.rows, bond),
+                bond,
+                order,
+            };
+            by_sender.insert(sent.account, (entry, bytes));
+        }
+        let (entries, updates): (Vec<Entry>, Vec<Vec<u8>>) = by_sender.into_values().unzip();
+        let outcome = carry_out(
+            &Inputs {
+                spec: &self.spec,
+                base: &self.base,
+                holdout: &self.holdout,
+                entries: &entries,
+                updates: &updates,
+                previous: self.previous.as_deref(),
+            },
+            &mut self.engine,
+        )?;
+        let offer = Offer {
+            scope,
+            base_model: blob_digest(&self.base),
+            previous: self.before.as_ref().map_or(Digest(self.spec.id().0), Report::digest),
+            cohort: entries.iter().map(|entry| entry.sender).collect(),
+            opened: Tick(0),
+            commit_by: Tick(0),
+            reveal_by: Tick(0),
+            pool: self.spec.pool_of_round(Round(round), self.before.as_ref())?,
+        };
+        let report = close_round(&Closing {
+            spec: &self.spec,
+            offer: &offer,
+            before: self.before.as_ref(),
+            commits: &[],
+            entries: &entries,
+            missing: &[],
+            result: Ok(&outcome.result),
+            work: &[],
+        })?;
+        self.previous = Some(std::mem::replace(&mut self.base, outcome.model));
+        self.before = Some(report);
+        Ok(outcome.result.valuation.scores)
+    }
+
+    /// What an account has earned so far, less what was taken from its bond; in florins.
+    pub(super) fn earned(&self, account: Address) -> f64 {
+        let standings = self.before.as_ref().map(|report| &report.standings);
+        let Some(Standing { data, debited, .. }) = standings.and_then(|all| all.get(&account))
+        else {
+            return 0.0;
+        };
+        (data.units() as f64 - debited.units() as f64) / 1e18
+    }
+}
+
+/// The rows of a shard, as its owner declares and covers them.
+pub(super) fn rows_of(shard: &Dataset) -> u64 {
+    shard.rows() as u64
+}

@@ -1,0 +1,304 @@
+//! `florin bench attacks`: what an attacker earns, divided by what the same member earns when it is honest.
+//!
+//! A market is played in memory: real training on the built-in digits, and the production code for valuation and pay.
+//! The attacker is the median contributor; every attack is paired with the honest task of the same seed.
+
+mod attack;
+mod figures;
+mod learn;
+mod market;
+mod noise;
+mod play;
+mod separation;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use florin_learning::Partition;
+use florin_protocol::{Clip, Protection, Repeats};
+
+use super::Row;
+use crate::show::{Cell, Table};
+use attack::{Attack, scaled};
+use figures::Mean;
+use learn::{Setting, sgd};
+use market::Purse;
+use play::{Before, Earned, Roles, play};
+
+/// Seeds of each condition; an environment variable may ask for more.
+const SEEDS: u64 = 8;
+/// Threads; each plays one task at a time.
+const THREADS: usize = 2;
+/// Share of its pay that an honest member may lose to the protection where nobody attacks.
+const HONEST_LOSS_MAX: f64 = 0.05;
+
+/// What the market must hold.
+const ATTACKS: &[Attack] = &[
+    Attack::SybilSame(2),
+    Attack::SybilSame(4),
+    Attack::SybilSame(8),
+    Attack::SybilDisjoint(2),
+    Attack::SybilDisjoint(4),
+    Attack::SybilDisjoint(8),
+    Attack::SybilDisjointLonger(2),
+    Attack::SybilDisjointLonger(4),
+    Attack::SybilDisjointLonger(8),
+    Attack::SybilNoisy(2),
+    Attack::SybilNoisy(4),
+    Attack::SybilNoisy(8),
+    Attack::Replicate(2),
+    Attack::Replicate(4),
+    Attack::Replicate(8),
+    Attack::ReplicateNoisy(4),
+    Attack::InflateUncovered,
+    Attack::InflateCovered,
+    Attack::Scale(3.0),
+    Attack::Replay(0.0),
+    Attack::Replay(0.2),
+    Attack::ReplayOlder,
+    Attack::Plagiarise(0.0),
+    Attack::Plagiarise(0.2),
+    Attack::Plagiarise(0.5),
+    Attack::PlagiariseMixed,
+    Attack::Hedge(2.0),
+    Attack::Hedge(4.0),
+    Attack::FlipLabels,
+    Attack::Noise,
+    Attack::Idle,
+];
+
+/// Who the members are.
+#[derive(Debug, Clone)]
+struct Condition {
+    partition: Partition,
+    members: usize,
+}
+
+impl Condition {
+    fn all() -> Vec<Self> {
+        let partitions = [Partition::Iid, Partition::Dirichlet { alpha: 1.0 }];
+        let sizes = [8, 12];
+        let each = partitions.iter().flat_map(|partition| {
+            sizes.map(|members| Self { partition: partition.clone(), members })
+        });
+        each.collect()
+    }
+
+    fn setting(&self, seed: u64) -> Setting {
+        let (partition, members) = (self.partition.clone(), self.members);
+        Setting { partition, members, training: sgd(0.1, 16, 2), seed }
+    }
+}
+
+impl std::fmt::Display for Condition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}, n={}", self.partition, self.members)
+    }
+}
+
+/// A stack of defences, to be compared.
+#[derive(Clone, Copy)]
+struct Stack {
+    name: &'static str,
+    protection: Protection,
+    before: Before,
+}
+
+const BARE: Protection = Protection { clip: Clip::None, repeats: Repeats::Counted };
+const CLIPPED: Protection = Protection { clip: Clip::Median, repeats: Repeats::Counted };
+const UNREPEATED: Protection = Protection { clip: Clip::None, repeats: Repeats::SetAside };
+const WHOLE: Protection = Protection { clip: Clip::Median, repeats: Repeats::SetAside };
+
+/// The last is what a task has by default.
+const STACKS: &[Stack] = &[
+    Stack { name: "none", protection: BARE, before: |_, _| {} },
+    Stack { name: "clip", protection: CLIPPED, before: |_, _| {} },
+    Stack { name: "repeats", protection: UNREPEATED, before: |_, _| {} },
+    Stack { name: "always innovate", protection: CLIPPED, before: innovate },
+    Stack { name: "default", protection: WHOLE, before: |_, _| {} },
+];
+
+/// The columns of the table of attacks: one for each of [`STACKS`].
+const HEADS: [&str; 6] = [
+    "attacker's pay / its honest pay",
+    ">none",
+    ">clip",
+    ">repeats",
+    ">always innovate",
+    ">default",
+];
+
+/// Takes the last public step out of an update, whether it is a replay or not.
+fn innovate(delta: &mut Vec<f32>, step: Option<&Vec<f32>>) {
+    let Some(step) = step else { return };
+    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(a * b)).sum::<f64>();
+    let along = dot(delta, step) / dot(step, step).max(f64::MIN_POSITIVE);
+    let taken = scaled(step, along.max(0.0));
+    delta.iter_mut().zip(taken).for_each(|(value, taken)| *value -= taken);
+}
+
+pub(super) fn run() -> anyhow::Result<Vec<Row>> {
+    let seeds: Vec<u64> = (1..=seeds()?).collect();
+    let mut rows = separation::run(seeds.len() as u64)?;
+    for purse in [Purse::Demonstration, Purse::Priced] {
+        anstream::println!("\nPay: {purse:?}; {} seeds", seeds.len());
+        rows.extend(ratios(&seeds, purse)?);
+    }
+    Ok(rows)
+}
+
+fn seeds() -> anyhow::Result<u64> {
+    match std::env::var("FLORIN_BENCH_SEEDS") {
+        Ok(text) => Ok(text.parse()?),
+        Err(_) => Ok(SEEDS),
+    }
+}
+
+/// Runs every job on [`THREADS`] threads; the results in the order of the jobs.
+pub(super) fn parallel<J: Sync, R: Send>(
+    jobs: &[J],
+    run: impl Fn(&J) -> anyhow::Result<R> + Sync,
+) -> anyhow::Result<Vec<R>> {
+    let next = AtomicUsize::new(0);
+    let worker = || {
+        let mut done = Vec::new();
+        while let Some((at, job)) = {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            jobs.get(at).map(|job| (at, job))
+        } {
+            done.push((at, run(job)));
+        }
+        done
+    };
+    let mut all: Vec<(usize, anyhow::Result<R>)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(worker)).collect();
+        threads.into_iter().flat_map(|thread| thread.join().expect("no job panics")).collect()
+    });
+    all.sort_by_key(|(at, _)| *at);
+    all.into_iter().map(|(_, result)| result).collect()
+}
+
+/// One honest task of each stack, condition and seed.
+type Honest = Vec<Vec<Vec<Earned>>>;
+
+fn ratios(seeds: &[u64], purse: Purse) -> anyhow::Result<Vec<Row>> {
+    let conditions = Condition::all();
+    let jobs: Vec<(&Stack, &Condition, u64)> = STACKS
+        .iter()
+        .flat_map(|stack| {
+            conditions.iter().flat_map(move |c| seeds.iter().map(move |seed| (stack, c, *seed)))
+        })
+        .collect();
+    let nobody = Roles { attacker: 0, best: 0 };
+    let played = parallel(&jobs, |(stack, condition, seed)| {
+        let rules = (stack.protection, purse);
+        play(&condition.setting(*seed), rules, Attack::Honest, nobody, stack.before)
+    })?;
+    let per_stack = conditions.len() * seeds.len();
+    let honest: Honest = played
+        .chunks(per_stack)
+        .map(|stack| stack.chunks(seeds.len()).map(<[Earned]>::to_vec).collect())
+        .collect();
+    let mut rows = losses(&conditions, &honest);
+    rows.extend(attacks(seeds, purse, &conditions, &honest)?);
+    Ok(rows)
+}
+
+/// What honest members lose to a stack where nobody attacks: together, and the one that loses most.
+fn losses(conditions: &[Condition], honest: &Honest) -> Vec<Row> {
+    let mut table = Table::new(&["nobody attacks", ">kept", ">least kept", ">set aside"]);
+    let mut rows = Vec::new();
+    for (stack, played) in STACKS.iter().zip(honest) {
+        for ((condition, played), bare) in conditions.iter().zip(played).zip(&honest[0]) {
+            let mut kept = Vec::new();
+            let mut least = Vec::new();
+            for (with, without) in played.iter().zip(bare) {
+                let each = with.by_member.iter().zip(&without.by_member);
+                least.push(each.map(|(a, b)| a / b).fold(f64::INFINITY, f64::min));
+                let sum = |earned: &Earned| earned.by_member.iter().sum::<f64>();
+                kept.push(sum(with) / sum(without));
+            }
+            let (kept, least) = (Mean::of(&kept), Mean::of(&least));
+            let collisions: usize = played.iter().map(|earned| earned.collisions).sum();
+            let name = format!("{}, {condition}", stack.name);
+            table.row([
+                name.into(),
+                told(kept).into(),
+                told(least).into(),
+                collisions.to_string().into(),
+            ]);
+            if stack.name == "default" {
+                let name = format!("kept by honest members, {condition}");
+                rows.push(Row::at_least(name, kept.value, "×", 1.0 - HONEST_LOSS_MAX));
+            }
+        }
+    }
+    table.print();
+    rows
+}
+
+fn attacks(
+    seeds: &[u64],
+    purse: Purse,
+    conditions: &[Condition],
+    honest: &Honest,
+) -> anyhow::Result<Vec<Row>> {
+    let jobs: Vec<(Attack, usize, usize, usize)> = ATTACKS
+        .iter()
+        .flat_map(|attack| (0..STACKS.len()).map(move |stack| (*attack, stack)))
+        .flat_map(|(attack, stack)| {
+            (0..conditions.len())
+                .flat_map(move |c| (0..seeds.len()).map(move |seed| (attack, stack, c, seed)))
+        })
+        .collect();
+    let ratios = parallel(&jobs, |&(attack, stack, condition, seed)| {
+        let base = &honest[stack][condition][seed];
+        let roles = Roles::of(&honest[0][condition][seed].by_member);
+        let rules = (STACKS[stack].protection, purse);
+        let setting = conditions[condition].setting(seeds[seed]);
+        let earned = play(&setting, rules, attack, roles, STACKS[stack].before)?;
+        let ratio = earned.by_member[roles.attacker] / base.by_member[roles.attacker];
+        let cut = earned.cut_at_zero[roles.attacker] / base.cut_at_zero[roles.attacker];
+        Ok((ratio / attack.stake(), cut))
+    })?;
+    let mut table = Table::new(&HEADS);
+    let mut rows = Vec::new();
+    let per_stack = conditions.len() * seeds.len();
+    for (attack, all) in ATTACKS.iter().zip(ratios.chunks(STACKS.len() * per_stack)) {
+        let worst: Vec<(Mean, usize)> =
+            all.chunks(per_stack).map(|stack| worst(stack.chunks(seeds.len()))).collect();
+        let mut line: Vec<Cell> = vec![attack.name().into()];
+        line.extend(worst.iter().map(|(mean, _)| Cell::from(told(*mean))));
+        table.row(line);
+        let (mean, condition) = worst[worst.len() - 1];
+        let name = format!("{} ({})", attack.name(), conditions[condition]);
+        let row = Row::at_most(name, mean.value, "× honest pay", 1.0 + mean.half);
+        rows.push(row);
+        if let Attack::Hedge(_) = attack {
+            let cut = all[..per_stack]
+                .chunks(seeds.len())
+                .map(|c| Mean::of(&c.iter().map(|(_, cut)| *cut).collect::<Vec<_>>()).value);
+            let name = format!("{}, were negatives cut at zero", attack.name());
+            rows.push(Row::plain(name, cut.fold(f64::MIN, f64::max), "× honest pay"));
+        }
+    }
+    table.print();
+    Ok(rows)
+}
+
+/// The condition under which an attack pays best.
+fn worst<'a>(conditions: impl Iterator<Item = &'a [(f64, f64)]>) -> (Mean, usize) {
+    let means =
+        conditions.map(|values| Mean::of(&values.iter().map(|(r, _)| *r).collect::<Vec<_>>()));
+    let mut best = None;
+    for (at, mean) in means.enumerate() {
+        if best.is_none_or(|(old, _): (Mean, usize)| mean.value - mean.half > old.value - old.half)
+        {
+            best = Some((mean, at));
+        }
+    }
+    best.expect("there is a condition")
+}
+
+fn told(mean: Mean) -> String {
+    format!("{:.2} ± {:.2}", mean.value, mean.half)
+}

@@ -1,0 +1,109 @@
+//! Playing a whole task, honestly or under attack, and what its members earn.
+
+use florin_protocol::{Protection, Scored};
+
+use super::attack::{Attack, Scene, account};
+use super::learn::{Cohort, Setting};
+use super::market::{Market, Purse, ROUNDS, Sent, rows_of};
+use super::noise::Noise;
+
+/// What was earned in one task.
+#[derive(Debug, Clone)]
+pub(super) struct Earned {
+    /// By each member, in florins; the attacker's identities together.
+    pub(super) by_member: Vec<f64>,
+    /// The same in pools, if every round's were split by what is positive of the scores, and nothing were debited.
+    pub(super) cut_at_zero: Vec<f64>,
+    /// How many honest updates were set aside.
+    pub(super) collisions: usize,
+}
+
+/// Who attacks, and whom it envies.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Roles {
+    pub(super) attacker: usize,
+    pub(super) best: usize,
+}
+
+impl Roles {
+    /// The attacker is the median contributor of the honest task, and its idol the best.
+    pub(super) fn of(earned: &[f64]) -> Self {
+        let mut order: Vec<usize> = (0..earned.len()).collect();
+        order.sort_by(|&a, &b| earned[a].total_cmp(&earned[b]).then(a.cmp(&b)));
+        Self { attacker: order[order.len() / 2], best: order[order.len() - 1] }
+    }
+}
+
+/// How updates are changed before they are sent; for what is compared but not built in.
+pub(super) type Before = fn(&mut Vec<f32>, step: Option<&Vec<f32>>);
+
+/// Plays every round of a task.
+pub(super) fn play(
+    setting: &Setting,
+    (protection, purse): (Protection, Purse),
+    attack: Attack,
+    roles: Roles,
+    before: Before,
+) -> anyhow::Result<Earned> {
+    let cohort = Cohort::new(setting)?;
+    let mut market = Market::new(&cohort, protection, purse);
+    let mut noise = Noise::new(setting.seed);
+    let mut steps: Vec<Vec<f32>> = Vec::new();
+    let (mut cut_at_zero, mut collisions) = (vec![0.0; setting.members], 0);
+    for round in 0..ROUNDS {
+        let base = market.base()?;
+        let honest = (0..setting.members)
+            .map(|member| cohort.honest(&base, member, round))
+            .collect::<Result<Vec<_>, _>>()?;
+        let Roles { attacker, best } = roles;
+        let scene = Scene {
+            cohort: &cohort,
+            base: &base,
+            honest: &honest,
+            steps: &steps,
+            attacker,
+            best,
+            round,
+        };
+        let mut sent: Vec<Sent> = (0..setting.members)
+            .filter(|&member| member != attacker || attack == Attack::Honest)
+            .map(|member| {
+                let rows = rows_of(&cohort.shards[member]);
+                let delta = honest[member].clone();
+                Sent { account: account(member, 0), rows, bonded: rows, delta }
+            })
+            .collect();
+        if attack != Attack::Honest {
+            sent.extend(scene.act(attack, &mut noise)?);
+        }
+        for sent in &mut sent {
+            before(&mut sent.delta, steps.last());
+        }
+        let scores = market.play(&sent)?;
+        add_shares_of_positive(&scores, &mut cut_at_zero);
+        collisions += scores
+            .iter()
+            .filter(|score| attack == Attack::Honest || member_of(score) != attacker)
+            .filter(|score| score.treatment.repeats.is_some())
+            .count();
+        let after = market.base()?;
+        steps.push(after.iter().zip(&base).map(|(after, base)| after - base).collect());
+    }
+    let identities = |member: usize| (0..16).map(move |identity| account(member, identity));
+    let by_member = (0..setting.members)
+        .map(|member| identities(member).map(|account| market.earned(account)).sum())
+        .collect();
+    Ok(Earned { by_member, cut_at_zero, collisions })
+}
+
+fn member_of(score: &Scored) -> usize {
+    usize::from(score.account.0[0]) - 1
+}
+
+fn add_shares_of_positive(scores: &[Scored], by_member: &mut [f64]) {
+    let positive = |score: &Scored| score.score_nano.max(0) as f64;
+    let all: f64 = scores.iter().map(positive).sum();
+    for score in scores.iter().filter(|_| all > 0.0) {
+        by_member[member_of(score)] += positive(score) / all;
+    }
+}

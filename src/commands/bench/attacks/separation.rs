@@ -1,0 +1,217 @@
+//! Whether copies are told from honest work: pairs of honest updates, honest updates beside the last public step, and
+//! copies and replays under noise, over every setting in which a cohort may train.
+
+use florin_learning::Partition;
+use florin_work::protect::{Gram, likeness};
+
+use super::learn::{Cohort, Setting, sgd};
+use super::noise::Noise;
+use super::{Row, parallel};
+use crate::show::Table;
+
+/// Sizes of the cohorts.
+const SIZES: [usize; 7] = [2, 3, 4, 6, 8, 12, 20];
+/// Rounds of each.
+const ROUNDS: usize = 6;
+/// Noise of copies and replays, as a share of their length.
+const NOISES: [f64; 5] = [0.0, 0.1, 0.2, 0.35, 0.5];
+/// Above every number of rows.
+const FULL_BATCH: u32 = 2_000;
+/// Honest members of a cohort of six and more that noise takes the place of.
+const JUNK: [usize; 4] = [0, 1, 2, 3];
+
+/// How often something was asked, and how often it was found.
+#[derive(Debug, Clone, Copy, Default)]
+struct Count {
+    of: usize,
+    found: usize,
+}
+
+impl Count {
+    fn note(&mut self, found: bool) {
+        self.of += 1;
+        self.found += usize::from(found);
+    }
+
+    fn add(&mut self, other: Self) {
+        self.of += other.of;
+        self.found += other.found;
+    }
+
+    fn told(self) -> String {
+        format!("{:.3}", self.found as f64 / self.of.max(1) as f64)
+    }
+}
+
+/// What was found in cohorts of one size.
+#[derive(Debug, Clone, Copy, Default)]
+struct Found {
+    pairs: Count,
+    steps: Count,
+    copies: [Count; NOISES.len()],
+    replays: [Count; NOISES.len()],
+}
+
+pub(super) fn run(seeds: u64) -> anyhow::Result<Vec<Row>> {
+    let jobs = settings(seeds);
+    let found = parallel(&jobs, |setting| study(setting))?;
+    let mut table = Table::new(&[
+        ">n",
+        ">honest pairs",
+        ">taken for copies",
+        ">honest beside step",
+        ">for replays",
+        "copies found at noise 0, 0.1, 0.2, 0.35, 0.5",
+        "replays found",
+    ]);
+    let mut rows = Vec::new();
+    let (mut pairs, mut steps) = (Count::default(), Count::default());
+    for size in SIZES {
+        let mut sum = Found::default();
+        for (_, found) in jobs.iter().zip(&found).filter(|(job, _)| job.members == size) {
+            sum.pairs.add(found.pairs);
+            sum.steps.add(found.steps);
+            for at in 0..NOISES.len() {
+                sum.copies[at].add(found.copies[at]);
+                sum.replays[at].add(found.replays[at]);
+            }
+        }
+        let all = |counts: [Count; NOISES.len()]| counts.map(Count::told).join("  ");
+        table.row([
+            size.to_string().into(),
+            sum.pairs.of.to_string().into(),
+            sum.pairs.found.to_string().into(),
+            sum.steps.of.to_string().into(),
+            sum.steps.found.to_string().into(),
+            all(sum.copies).into(),
+            all(sum.replays).into(),
+        ]);
+        pairs.add(sum.pairs);
+        steps.add(sum.steps);
+    }
+    table.print();
+    let name = |what: &str, count: Count| format!("{what} among {}", count.of);
+    rows.push(Row::at_most(
+        name("honest pairs taken for copies", pairs),
+        pairs.found as f64,
+        "",
+        0.0,
+    ));
+    rows.push(Row::at_most(
+        name("honest updates taken for replays", steps),
+        steps.found as f64,
+        "",
+        0.0,
+    ));
+    Ok(rows)
+}
+
+fn settings(seeds: u64) -> Vec<Setting> {
+    let partitions =
+        [Partition::Iid, Partition::Dirichlet { alpha: 1.0 }, Partition::Dirichlet { alpha: 0.3 }];
+    let mut all = Vec::new();
+    for partition in &partitions {
+        for (rate, batch, epochs) in ways() {
+            for members in SIZES {
+                let training = sgd(rate, batch, epochs);
+                let one = |seed| Setting {
+                    partition: partition.clone(),
+                    members,
+                    training: training.clone(),
+                    seed,
+                };
+                all.extend((1..=seeds).map(one));
+            }
+        }
+    }
+    all
+}
+
+/// Learning rate, batch and epochs.
+fn ways() -> impl Iterator<Item = (f64, u32, u32)> {
+    let rates = [0.1, 0.3].into_iter();
+    let batches = |rate| [16, 64, FULL_BATCH].map(|batch| (rate, batch));
+    rates.flat_map(batches).flat_map(|(rate, batch)| [1, 2, 5].map(|epochs| (rate, batch, epochs)))
+}
+
+/// Trains one cohort for some rounds and compares everybody with everybody.
+fn study(setting: &Setting) -> anyhow::Result<Found> {
+    let cohort = Cohort::new(setting)?;
+    let rows: Vec<u64> = cohort.shards.iter().map(|shard| shard.rows() as u64).collect();
+    let total: u64 = rows.iter().sum();
+    let mut noise = Noise::new(setting.seed);
+    let mut base = cohort.start();
+    let mut step: Option<Vec<f32>> = None;
+    let mut found = Found::default();
+    for round in 0..ROUNDS {
+        let honest = (0..setting.members)
+            .map(|member| cohort.honest(&base, member, round))
+            .collect::<Result<Vec<_>, _>>()?;
+        for junk in JUNK.into_iter().filter(|junk| *junk == 0 || setting.members >= 6) {
+            compare(&honest, &rows, step.as_deref(), junk, &mut noise, &mut found);
+        }
+        disguise(&honest, &rows, step.as_deref(), &mut noise, &mut found);
+        let mean: Vec<f32> = (0..base.len())
+            .map(|at| {
+                let parts = honest.iter().zip(&rows).map(|(delta, rows)| delta[at] * *rows as f32);
+                parts.sum::<f32>() / total as f32
+            })
+            .collect();
+        base.iter_mut().zip(&mean).for_each(|(base, step)| *base += step);
+        step = Some(mean);
+    }
+    Ok(found)
+}
+
+/// Honest members with each other and with the step, while noise sits on the last `junk` seats.
+fn compare(
+    honest: &[Vec<f32>],
+    rows: &[u64],
+    step: Option<&[f32]>,
+    junk: usize,
+    noise: &mut Noise,
+    found: &mut Found,
+) {
+    let mut updates = honest.to_vec();
+    let kept = updates.len() - junk;
+    for update in &mut updates[kept..] {
+        *update = noise.direction(update.len(), florin_learning::params::norm(update));
+    }
+    let gram = gram(&updates, step);
+    for later in 0..kept {
+        for earlier in (0..kept).filter(|earlier| *earlier != later) {
+            found.pairs.note(likeness(&gram, rows, later, earlier).is_copy());
+        }
+        if step.is_some() {
+            found.steps.note(likeness(&gram, rows, later, updates.len()).is_replay());
+        }
+    }
+}
+
+/// A copy of the first member's update, and a replay of the step, on the last seat.
+fn disguise(
+    honest: &[Vec<f32>],
+    rows: &[u64],
+    step: Option<&[f32]>,
+    noise: &mut Noise,
+    found: &mut Found,
+) {
+    let last = honest.len() - 1;
+    let mut updates = honest.to_vec();
+    for (at, share) in NOISES.into_iter().enumerate() {
+        updates[last] = noise.under(&honest[0], share);
+        let copied = likeness(&gram(&updates, step), rows, last, 0);
+        found.copies[at].note(copied.is_copy());
+        if let Some(step) = step {
+            updates[last] = noise.under(step, share);
+            let replayed = likeness(&gram(&updates, Some(step)), rows, last, honest.len());
+            found.replays[at].note(replayed.is_replay());
+        }
+    }
+}
+
+fn gram(updates: &[Vec<f32>], step: Option<&[f32]>) -> Gram {
+    let mut vectors: Vec<&[f32]> = updates.iter().map(Vec::as_slice).collect();
+    vectors.extend(step);
+    Gram::of(&vectors)
+}

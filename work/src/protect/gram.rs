@@ -1,0 +1,67 @@
+//! Inner products of a round's updates: all that clipping and likeness need to know of them.
+
+/// Inner product in `f64`: eight interleaved lanes, then the lanes in order, so that every machine finds the same bits.
+fn dot(a: &[f32], b: &[f32]) -> f64 {
+    let mut lanes = [0.0_f64; 8];
+    let (a, b) = (a.chunks_exact(8), b.chunks_exact(8));
+    let rest = a.remainder().iter().zip(b.remainder());
+    for (x, y) in a.zip(b) {
+        for ((lane, &x), &y) in lanes.iter_mut().zip(x).zip(y) {
+            *lane += f64::from(x) * f64::from(y);
+        }
+    }
+    for (lane, (&x, &y)) in lanes.iter_mut().zip(rest) {
+        *lane += f64::from(x) * f64::from(y);
+    }
+    lanes.iter().sum()
+}
+
+/// The symmetric matrix of all inner products.
+#[derive(Debug, Clone)]
+pub struct Gram {
+    side: usize,
+    products: Vec<f64>,
+    dimensions: usize,
+}
+
+impl Gram {
+    /// Of these vectors, all of one length.
+    #[must_use]
+    pub fn of(vectors: &[&[f32]]) -> Self {
+        let side = vectors.len();
+        let mut products = vec![0.0; side * side];
+        for i in 0..side {
+            for j in i..side {
+                let product = dot(vectors[i], vectors[j]);
+                products[i * side + j] = product;
+                products[j * side + i] = product;
+            }
+        }
+        Self { side, products, dimensions: vectors.first().map_or(0, |vector| vector.len()) }
+    }
+
+    /// How many numbers a vector has.
+    #[must_use]
+    pub fn dimensions(&self) -> usize {
+        self.dimensions
+    }
+
+    /// The inner product of vectors `i` and `j`.
+    #[must_use]
+    pub fn at(&self, i: usize, j: usize) -> f64 {
+        self.products[i * self.side + j]
+    }
+
+    /// The Euclidean norm of vector `i`.
+    #[must_use]
+    pub fn norm(&self, i: usize) -> f64 {
+        self.at(i, i).sqrt()
+    }
+
+    /// The cosine between vectors `i` and `j`; 0 where one of them is zero.
+    #[must_use]
+    pub fn cosine(&self, i: usize, j: usize) -> f64 {
+        let norms = self.norm(i) * self.norm(j);
+        if norms > 0.0 { self.at(i, j) / norms } else { 0.0 }
+    }
+}

@@ -1,0 +1,111 @@
+//! What is done to a round's updates before they are valued, so that nobody gains by how it sends its work.
+//!
+//! First, an update that repeats an earlier commit or the public step of the round before is **set aside**: it becomes
+//! zero, and its rows do not count. Then updates longer than the cohort's median are **clipped** to it. Both are pure
+//! functions of decoded updates, rows and the order of commits; coordinator, provider and auditor come to the same bits.
+
+mod clip;
+mod gram;
+mod likeness;
+mod repeats;
+#[cfg(test)]
+mod tests;
+
+use florin_learning::params::norm as norm_of;
+use florin_protocol::{Clip, Entry, Micro, Origin, Protection, Repeat, Repeats, Treatment};
+
+pub use clip::{clip_factor, median_norm, shortened};
+pub use gram::Gram;
+pub use likeness::{Likeness, likeness};
+pub use repeats::{
+    COPY_COSINE, COPY_OWN, Found, NOISY_AGREEMENT, NOISY_COSINE, NOISY_OWN, REPLAY_COSINE,
+    REPLAY_OWN, SAME_COSINE, repeats,
+};
+
+/// A round's updates as they are valued, in the order of the entries.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Protected {
+    /// The updates.
+    pub deltas: Vec<Vec<f32>>,
+    /// The rows by which they count: those of the entries, and none for what was set aside.
+    pub rows: Vec<u64>,
+    /// By what each was multiplied.
+    pub clips: Vec<Micro>,
+    /// What each repeats.
+    pub repeats: Vec<Option<Repeat>>,
+}
+
+impl Protected {
+    /// What was done to the update of entry `at`.
+    pub(crate) fn treatment(&self, at: usize) -> Treatment {
+        Treatment { clip: self.clips[at], repeats: self.repeats[at] }
+    }
+}
+
+/// Applies a task's protection. `step` is what the round before did to the model; everybody knows it.
+#[must_use]
+pub fn protect(
+    rules: Protection,
+    entries: &[Entry],
+    mut deltas: Vec<Vec<f32>>,
+    step: Option<&[f32]>,
+) -> Protected {
+    let mut rows: Vec<u64> = entries.iter().map(|entry| entry.rows_counted).collect();
+    let repeats = match rules.repeats {
+        Repeats::Counted => vec![None; entries.len()],
+        Repeats::SetAside => find(entries, &rows, &deltas, step),
+    };
+    for ((delta, rows), repeat) in deltas.iter_mut().zip(&mut rows).zip(&repeats) {
+        if repeat.is_some() {
+            delta.fill(0.0);
+            *rows = 0;
+        }
+    }
+    let clips = match rules.clip {
+        Clip::None => vec![Micro::ONE; entries.len()],
+        Clip::Median => clip(&mut deltas, &rows),
+    };
+    Protected { deltas, rows, clips, repeats }
+}
+
+fn find(
+    entries: &[Entry],
+    rows: &[u64],
+    deltas: &[Vec<f32>],
+    step: Option<&[f32]>,
+) -> Vec<Option<Repeat>> {
+    let mut vectors: Vec<&[f32]> = deltas.iter().map(Vec::as_slice).collect();
+    vectors.extend(step);
+    let orders: Vec<u32> = entries.iter().map(|entry| entry.order).collect();
+    let found = repeats(&Gram::of(&vectors), rows, &orders, step.map(|_| entries.len()));
+    let told = |found: Found| Repeat {
+        of: entries.get(found.of).map_or(Origin::LastStep, |entry| Origin::Update(entry.sender)),
+        cosine: millionths(found.cosine),
+    };
+    found.into_iter().map(|found| found.map(told)).collect()
+}
+
+fn clip(deltas: &mut [Vec<f32>], rows: &[u64]) -> Vec<Micro> {
+    let norms: Vec<(f64, u64)> =
+        deltas.iter().zip(rows).map(|(delta, rows)| (norm_of(delta), *rows)).collect();
+    let Some(median) = median_norm(&norms) else {
+        return vec![Micro::ONE; deltas.len()];
+    };
+    let factors: Vec<Micro> = norms.iter().map(|(norm, _)| clip_factor(median, *norm)).collect();
+    for (delta, factor) in deltas.iter_mut().zip(&factors) {
+        if *factor < Micro::ONE {
+            *delta = shortened(delta, *factor);
+        }
+    }
+    factors
+}
+
+/// A cosine above zero in millionths, rounded down; at most one, which rounding may exceed.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "0 to a million, and rounding down is meant"
+)]
+fn millionths(cosine: f64) -> Micro {
+    Micro((cosine.clamp(0.0, 1.0) * 1e6).floor() as u64)
+}

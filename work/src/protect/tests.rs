@@ -1,0 +1,167 @@
+//! Small vectors, checked by hand, and the property that splitting never gains.
+
+use florin_protocol::{Address, Amount, Digest};
+use proptest::prelude::*;
+
+use super::*;
+
+const WHOLE: Protection = Protection { clip: Clip::Median, repeats: Repeats::SetAside };
+
+fn entry(n: u8, rows: u64, order: u32) -> Entry {
+    Entry {
+        sender: Address([n; 20]),
+        header: Digest([0; 32]),
+        update: Digest([0; 32]),
+        rows_declared: rows,
+        rows_counted: rows,
+        bond: Amount::ZERO,
+        order,
+    }
+}
+
+#[test]
+fn the_median_counts_rows_and_not_heads_or_zeros() {
+    assert_eq!(median_norm(&[(1.0, 10), (2.0, 10), (3.0, 10)]), Some(2.0));
+    // One member with most of the rows is the median, however many stand around it.
+    assert_eq!(median_norm(&[(1.0, 1), (1.0, 1), (1.0, 1), (5.0, 10)]), Some(5.0));
+    // Idle members and members without rows do not drag it down.
+    assert_eq!(median_norm(&[(0.0, 90), (4.0, 10), (0.1, 0)]), Some(4.0));
+    // Of two equals the shorter one: a longer twin gains nothing.
+    assert_eq!(median_norm(&[(1.0, 5), (3.0, 5)]), Some(1.0));
+    assert_eq!(median_norm(&[(0.0, 5)]), None);
+    assert_eq!(median_norm(&[(1.0, u64::MAX), (2.0, u64::MAX)]), Some(1.0));
+}
+
+#[test]
+fn longer_updates_are_shortened_to_the_median_and_shorter_ones_left() {
+    let entries = [entry(1, 10, 1), entry(2, 10, 2), entry(3, 10, 3)];
+    let deltas = vec![vec![3.0, 4.0], vec![0.0, 20.0], vec![1.0, 0.0]];
+    let held = protect(WHOLE, &entries, deltas, None);
+    assert_eq!(held.clips, [Micro::ONE, Micro(250_000), Micro::ONE]);
+    assert_eq!(held.deltas, [vec![3.0, 4.0], vec![0.0, 5.0], vec![1.0, 0.0]]);
+    assert_eq!(held.rows, [10, 10, 10]);
+    // A third, rounded down to millionths.
+    assert_eq!(clip_factor(1.0, 3.0), Micro(333_333));
+    assert_eq!(shortened(&[3.0], Micro(333_333)), [0.999_999]);
+}
+
+#[test]
+fn a_copy_is_set_aside_for_the_earliest_commit_whatever_its_length() {
+    // The second sender committed first.
+    let entries = [entry(1, 10, 2), entry(2, 30, 1), entry(3, 10, 3)];
+    let deltas = vec![vec![9.0, 12.0], vec![3.0, 4.0], vec![-4.0, 3.0]];
+    let held = protect(WHOLE, &entries, deltas, None);
+    let repeat = Repeat { of: Origin::Update(Address([2; 20])), cosine: Micro::ONE };
+    assert_eq!(held.repeats, [Some(repeat), None, None]);
+    assert_eq!(held.deltas, [vec![0.0, 0.0], vec![3.0, 4.0], vec![-4.0, 3.0]]);
+    assert_eq!(held.rows, [0, 30, 10]);
+}
+
+#[test]
+fn the_public_step_belongs_to_everybody() {
+    let entries = [entry(1, 10, 1), entry(2, 10, 2)];
+    let deltas = vec![vec![0.5, 0.5], vec![1.0, 0.0]];
+    let held = protect(WHOLE, &entries, deltas.clone(), Some(&[2.0, 2.0]));
+    let repeat = Repeat { of: Origin::LastStep, cosine: Micro(held.repeats[0].unwrap().cosine.0) };
+    assert_eq!(held.repeats, [Some(repeat), None]);
+    assert!(repeat.cosine >= Micro(999_999));
+    // The opposite of the step is nobody's.
+    let back = protect(WHOLE, &entries, deltas, Some(&[-2.0, -2.0]));
+    assert_eq!(back.repeats, [None, None]);
+}
+
+#[test]
+fn switched_off_nothing_is_touched() {
+    let rules = Protection { clip: Clip::None, repeats: Repeats::Counted };
+    let entries = [entry(1, 10, 1), entry(2, 10, 2)];
+    let deltas = vec![vec![3.0, 4.0], vec![30.0, 40.0]];
+    let held = protect(rules, &entries, deltas.clone(), Some(&[3.0, 4.0]));
+    assert_eq!((held.deltas, held.rows), (deltas, vec![10, 10]));
+    assert_eq!((held.clips, held.repeats), (vec![Micro::ONE; 2], vec![None; 2]));
+}
+
+#[test]
+fn idle_members_repeat_nothing() {
+    let entries = [entry(1, 10, 1), entry(2, 10, 2), entry(3, 10, 3)];
+    let held = protect(WHOLE, &entries, vec![vec![0.0; 2]; 3], Some(&[0.0; 2]));
+    assert_eq!(held.repeats, [None; 3]);
+    assert_eq!(held.rows, [10; 3]);
+}
+
+/// Three members share the first axis and have an own one each; own parts are orthogonal.
+fn alike(own: f32) -> Vec<Vec<f32>> {
+    let axis = |i: usize| {
+        let mut vector = vec![0.0; 16];
+        (vector[0], vector[i]) = (1.0, own);
+        vector
+    };
+    (1..=5).map(axis).collect()
+}
+
+#[test]
+fn what_all_share_is_nobodys_own() {
+    let updates = alike(0.1);
+    let slices: Vec<&[f32]> = updates.iter().map(Vec::as_slice).collect();
+    let found = likeness(&Gram::of(&slices), &[10; 5], 1, 0);
+    // Nearly the same direction, 1 / 1.01, but the own parts agree no more than chance would have it.
+    assert!((found.cosine - 1.0 / 1.01).abs() < 1e-6, "{found:?}");
+    assert!(found.own.unwrap().abs() < 1e-6, "{found:?}");
+    assert!(!found.is_copy());
+}
+
+#[test]
+fn a_copy_among_the_alike_shares_its_own_part() {
+    let mut updates = alike(0.1);
+    updates[1] = updates[0].clone();
+    // Noise on an axis of its own, a thirtieth of the length.
+    updates[1][15] = 0.033;
+    let slices: Vec<&[f32]> = updates.iter().map(Vec::as_slice).collect();
+    let found = likeness(&Gram::of(&slices), &[10; 5], 1, 0);
+    assert!(found.own.unwrap() > COPY_OWN, "{found:?}");
+    assert!(found.agreement.unwrap() < 1e-3, "{found:?}");
+    assert!(found.is_copy());
+}
+
+#[test]
+fn where_nobody_resembles_the_pair_only_the_same_update_is_a_copy() {
+    let updates = [vec![1.0, 0.0, 0.0], vec![1.0, 0.1, 0.0], vec![0.0, 0.0, 1.0_f32]];
+    let slices: Vec<&[f32]> = updates.iter().map(Vec::as_slice).collect();
+    let found = likeness(&Gram::of(&slices), &[10; 3], 1, 0);
+    assert!(found.cosine > COPY_COSINE && found.own.is_none(), "{found:?}");
+    assert!(!found.is_copy());
+}
+
+proptest! {
+    /// Σ pᵢ⟨Δᵢ, g⟩ over the identities of one participant, for any direction g of the loss: what its pay is linear in.
+    #[test]
+    fn splitting_an_update_among_identities_of_one_bond_never_gains(
+        own in prop::collection::vec(-1.0_f32..1.0, 8),
+        others in prop::collection::vec(prop::collection::vec(-1.0_f32..1.0, 8), 3),
+        parts in 2_u64..6,
+        lengths in prop::collection::vec(0.2_f32..3.0, 6),
+    ) {
+        let square: f32 = own.iter().map(|v| v * v).sum();
+        prop_assume!(square > 0.01);
+        let rows = 60;
+        let alone = |split: bool| {
+            let pieces = if split { parts } else { 1 };
+            let mut deltas = others.clone();
+            let mut entries: Vec<Entry> =
+                (0..3).map(|n| entry(n + 1, rows, u32::from(n) + 1)).collect();
+            for piece in 0..pieces {
+                let share = rows * (piece + 1) / pieces - rows * piece / pieces;
+                let by = if split { lengths[piece as usize] } else { 3.0 };
+                deltas.push(own.iter().map(|v| v * by).collect());
+                entries.push(entry(piece as u8 + 10, share, piece as u32 + 10));
+            }
+            let held = protect(WHOLE, &entries, deltas, None);
+            let total: u64 = held.rows.iter().sum();
+            let towards = |at: usize| {
+                let along: f32 = held.deltas[at].iter().zip(&own).map(|(a, b)| a * b).sum();
+                f64::from(along) * held.rows[at] as f64 / total as f64
+            };
+            (3..held.rows.len()).map(towards).sum::<f64>()
+        };
+        prop_assert!(alone(true) <= alone(false) * (1.0 + 1e-4) + 1e-9);
+    }
+}

@@ -1,0 +1,142 @@
+//! A round's models as the valuation asks for them: row by row in cohorts of ordinary size, by groups of rows in large
+//! ones.
+//!
+//! A slope for every row and participant costs a pass over the rows for each participant. In a large cohort the gradients
+//! are taken once, by groups of rows, and each update is held against them: then the valuation costs a few passes over the
+//! rows and one over the updates, whatever the number of participants, and the errors of the scores come from the spread
+//! of the groups.
+
+use florin_contribution::{AffineSource, Along, GameError};
+use florin_learning::path::group_means;
+use florin_learning::{AffineLoss, Dataset, Engine, ModelSpec, PathGradient, Way};
+use florin_protocol::limits::CHECK_COHORT_MAX;
+
+/// Groups of rows from which a large cohort's errors come, or as many as there are rows.
+const GROUPS: usize = 32;
+
+/// The losses and slopes of a round's models.
+pub(crate) struct RoundSource<'a> {
+    model: &'a ModelSpec,
+    base: &'a [f32],
+    deltas: &'a [&'a [f32]],
+    holdout: &'a Dataset,
+    engine: &'a mut dyn Engine,
+    threads: usize,
+    /// Groups of rows in a large cohort.
+    groups: Option<usize>,
+    /// The only participant whose slopes are wanted; zeros stand for the others'.
+    only: Option<usize>,
+    /// What luck does at the half of these coefficients, as the gradients taken last say it.
+    chances: Option<(Vec<f64>, Vec<f64>)>,
+}
+
+impl<'a> RoundSource<'a> {
+    /// The source of a round in which `deltas` move `base`, judged by `holdout`.
+    pub(crate) fn new(
+        model: &'a ModelSpec,
+        base: &'a [f32],
+        deltas: &'a [&'a [f32]],
+        holdout: &'a Dataset,
+        engine: &'a mut dyn Engine,
+    ) -> Self {
+        let large = deltas.len() > CHECK_COHORT_MAX;
+        let groups = large.then(|| GROUPS.min(holdout.rows()));
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        Self { model, base, deltas, holdout, engine, threads, groups, only: None, chances: None }
+    }
+
+    /// The same for the slopes of one participant.
+    pub(crate) fn only(mut self, player: usize) -> Self {
+        self.only = Some(player);
+        self
+    }
+
+    fn affine(&mut self) -> Result<AffineLoss<'_>, GameError> {
+        AffineLoss::new(self.model, self.base, self.deltas, self.holdout, self.engine)
+            .map_err(GameError::new)
+    }
+
+    /// `Σ cᵢ·Δᵢ` in `f64`, added in the order of the updates.
+    fn total(&self, coefficients: &[f64]) -> Vec<f64> {
+        let mut total = vec![0.0; self.base.len()];
+        for (&coefficient, delta) in coefficients.iter().zip(self.deltas) {
+            if coefficient != 0.0 {
+                for (sum, &step) in total.iter_mut().zip(*delta) {
+                    *sum += coefficient * f64::from(step);
+                }
+            }
+        }
+        total
+    }
+}
+
+impl AffineSource for RoundSource<'_> {
+    fn players(&self) -> usize {
+        self.deltas.len()
+    }
+
+    fn losses(&mut self, coefficients: &[f64]) -> Result<Vec<f64>, GameError> {
+        let losses = self.affine()?.losses(coefficients).map_err(GameError::new)?;
+        Ok(match self.groups {
+            Some(groups) => group_means(&losses, groups),
+            None => losses,
+        })
+    }
+
+    fn slopes(&mut self, coefficients: &[f64]) -> Result<Vec<Vec<f64>>, GameError> {
+        let Some(only) = self.only else {
+            return self.affine()?.slopes(coefficients).map_err(GameError::new);
+        };
+        let own = self.affine()?.slopes_of(only, coefficients).map_err(GameError::new)?;
+        let mut slopes = vec![vec![0.0; own.len()]; self.deltas.len()];
+        slopes[only] = own;
+        Ok(slopes)
+    }
+
+    fn along(
+        &mut self,
+        coefficients: &[f64],
+        nodes: &[(f64, f64)],
+    ) -> Result<Option<Along>, GameError> {
+        let Some(groups) = self.groups else { return Ok(None) };
+        let total = self.total(coefficients);
+        let way = Way { model: self.model, base: self.base, total: &total };
+        let gradient = PathGradient::new(way, nodes, groups, &mut self.holdout, self.engine)
+            .map_err(GameError::new)?;
+        let wanted = |player: &usize| self.only.is_none_or(|only| only == *player);
+        let asked: Vec<usize> = (0..self.deltas.len()).filter(wanted).collect();
+        let mut next = asked.iter();
+        // A share of −1 makes of what an update takes off the loss the loss's own slope along it.
+        let values = gradient
+            .values(self.threads, |update| {
+                let Some(&player) = next.next() else { return Ok::<_, GameError>(None) };
+                update.clear();
+                update.extend_from_slice(self.deltas[player]);
+                Ok(Some(-1.0))
+            })
+            .map_err(GameError::new)?;
+        let players = self.deltas.len();
+        let mut integrals = vec![vec![0.0; groups]; players];
+        let mut slopes = vec![vec![0.0; players]; nodes.len()];
+        let mut chances = vec![0.0; players];
+        for (&player, value) in asked.iter().zip(values) {
+            integrals[player] = value.groups;
+            chances[player] = value.chance;
+            for (slopes, slope) in slopes.iter_mut().zip(value.nodes) {
+                slopes[player] = slope;
+            }
+        }
+        let half = coefficients.iter().map(|coefficient| 0.5 * coefficient).collect();
+        self.chances = Some((half, chances));
+        Ok(Some(Along { integrals, slopes }))
+    }
+
+    fn chance(&mut self, coefficients: &[f64]) -> Result<Option<Vec<f64>>, GameError> {
+        if let Some((at, chances)) = &self.chances
+            && at == coefficients
+        {
+            return Ok(Some(chances.clone()));
+        }
+        self.affine()?.chance(coefficients).map(Some).map_err(GameError::new)
+    }
+}
