@@ -14,8 +14,8 @@ use anyhow::Context;
 use florin_learning::data::{SourceError, canonical_bytes, load};
 use florin_learning::{DataSource, Dataset};
 use florin_protocol::{
-    Address, Aggregation, Budget, DataSchema, Estimator, Holdout, Market, Model, Protection, RoundRules,
-    SPEC_VERSION, SpecError, TaskSpec, Tick, Training, blob_digest,
+    Address, Aggregation, Budget, DataSchema, Estimator, Holdout, Market, Model, Protection,
+    RoundRules, SPEC_VERSION, SpecError, TaskSpec, Tick, Training, blob_digest,
 };
 
 pub(crate) use duration::{civil, parse_date, words};

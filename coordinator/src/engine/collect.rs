@@ -137,9 +137,7 @@ impl Engine {
         let task = self.state.tasks.get(&scope.task).filter(|_| scope.market == self.market)?;
         let running = task.running().filter(|running| running.offer.scope.round == scope.round);
         let (taken, order) = match running {
-            Some(running) => {
-                (running.updates.get(&sender)?, running.commits.get(&sender)?.order)
-            }
+            Some(running) => (running.updates.get(&sender)?, running.commits.get(&sender)?.order),
             None => {
                 let past = task.past(scope.round)?;
                 let mut updates = past.updates.iter();

@@ -13,8 +13,8 @@ use florin_learning::data::canonical_bytes;
 use florin_ledger::{Genesis, Ledger, LocalChain, Terms};
 use florin_protocol::{
     Aggregation, Amount, Budget, ChainId, DataSchema, Digest, Estimator, Holdout,
-    Market as MarketId, Micro, Model, NodeSigner, Protection, RoundRules, Signer, TaskId, TaskSpec, Tick,
-    Training, blob_digest,
+    Market as MarketId, Micro, Model, NodeSigner, Protection, RoundRules, Signer, TaskId, TaskSpec,
+    Tick, Training, blob_digest,
 };
 use florin_work::initial_model;
 

@@ -85,9 +85,8 @@ fn own(gram: &Gram, others: &[(usize, f64)], later: usize, earlier: usize) -> Op
 /// times √d.
 fn agreement(gram: &Gram, others: &[(usize, f64)], later: usize, earlier: usize) -> Option<f64> {
     let along = gram.at(earlier, earlier);
-    let rests = |a: usize, b: usize| {
-        gram.at(a, b) - gram.at(a, earlier) * gram.at(b, earlier) / along
-    };
+    let rests =
+        |a: usize, b: usize| gram.at(a, b) - gram.at(a, earlier) * gram.at(b, earlier) / along;
     let length = |k: usize| {
         let square = rests(k, k);
         (square > ROUNDING * gram.at(k, k)).then(|| square.sqrt())

@@ -191,8 +191,7 @@ impl Scene<'_> {
     fn flipped(&self) -> anyhow::Result<Vec<f32>> {
         let shard = &self.cohort.shards[self.attacker];
         let labels = shard.labels().iter().map(|label| 9 - label).collect();
-        let data =
-            Dataset::new(shard.features().to_vec(), labels, shard.width(), shard.classes())?;
+        let data = Dataset::new(shard.features().to_vec(), labels, shard.width(), shard.classes())?;
         self.cohort.train(self.base, &data, &self.cohort.training, self.round as u64)
     }
 }

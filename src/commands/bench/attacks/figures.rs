@@ -8,9 +8,8 @@ pub(super) struct Mean {
 }
 
 /// Student's t for 95 %, by degrees of freedom from 1; beyond the last it hardly falls.
-const STUDENT: [f64; 15] = [
-    12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13,
-];
+const STUDENT: [f64; 15] =
+    [12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13];
 
 impl Mean {
     /// Of at least one value; one alone has no interval.

@@ -53,13 +53,8 @@ impl Cohort {
         let digits = load(&DataSource::Digits)?;
         let parts = split(digits.rows(), setting.seed, &[Part::Rows(HOLDOUT_ROWS), Part::Rest])?;
         let rest = digits.subset(&parts[1])?;
-        let owners = partition(
-            &rest,
-            setting.members,
-            &setting.partition,
-            SHARD_ROWS_MIN,
-            setting.seed,
-        )?;
+        let owners =
+            partition(&rest, setting.members, &setting.partition, SHARD_ROWS_MIN, setting.seed)?;
         let shards = owners.iter().map(|rows| rest.subset(rows)).collect::<Result<_, _>>()?;
         Ok(Self {
             model: ModelSpec::Mlp { inputs: 64, hidden: vec![32], classes: 10 },
@@ -97,8 +92,14 @@ impl Cohort {
     /// Parameters that hold every label for equally likely, as a market's tasks begin.
     pub(super) fn start(&self) -> Vec<f32> {
         let mut params = self.model.init(self.seed).into_vec();
-        let last: usize =
-            self.model.tensors().iter().rev().take(2).map(florin_learning::TensorSpec::numbers).sum();
+        let last: usize = self
+            .model
+            .tensors()
+            .iter()
+            .rev()
+            .take(2)
+            .map(florin_learning::TensorSpec::numbers)
+            .sum();
         let from = params.len() - last;
         params[from..].fill(0.0);
         params

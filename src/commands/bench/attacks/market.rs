@@ -51,7 +51,13 @@ fn fln(whole: u64) -> Amount {
 }
 
 /// The demonstration's task, with bonds large enough that no debit is cut short.
-fn spec(cohort: &Cohort, protection: Protection, purse: Purse, holdout: &[u8], base: &[u8]) -> TaskSpec {
+fn spec(
+    cohort: &Cohort,
+    protection: Protection,
+    purse: Purse,
+    holdout: &[u8],
+    base: &[u8],
+) -> TaskSpec {
     let micro = Micro;
     let hidden = vec![32];
     TaskSpec {
@@ -189,7 +195,8 @@ impl Market {
     /// What an account has earned so far, less what was taken from its bond; in florins.
     pub(super) fn earned(&self, account: Address) -> f64 {
         let standings = self.before.as_ref().map(|report| &report.standings);
-        let Some(Standing { data, debited, .. }) = standings.and_then(|all| all.get(&account)) else {
+        let Some(Standing { data, debited, .. }) = standings.and_then(|all| all.get(&account))
+        else {
             return 0.0;
         };
         (data.units() as f64 - debited.units() as f64) / 1e18

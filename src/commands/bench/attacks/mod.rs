@@ -264,10 +264,8 @@ fn attacks(
     let mut rows = Vec::new();
     let per_stack = conditions.len() * seeds.len();
     for (attack, all) in ATTACKS.iter().zip(ratios.chunks(STACKS.len() * per_stack)) {
-        let worst: Vec<(Mean, usize)> = all
-            .chunks(per_stack)
-            .map(|stack| worst(stack.chunks(seeds.len())))
-            .collect();
+        let worst: Vec<(Mean, usize)> =
+            all.chunks(per_stack).map(|stack| worst(stack.chunks(seeds.len()))).collect();
         let mut line: Vec<Cell> = vec![attack.name().into()];
         line.extend(worst.iter().map(|(mean, _)| Cell::from(told(*mean))));
         table.row(line);
@@ -276,9 +274,9 @@ fn attacks(
         let row = Row::at_most(name, mean.value, "× honest pay", 1.0 + mean.half);
         rows.push(row);
         if let Attack::Hedge(_) = attack {
-            let cut = all[..per_stack].chunks(seeds.len()).map(|c| {
-                Mean::of(&c.iter().map(|(_, cut)| *cut).collect::<Vec<_>>()).value
-            });
+            let cut = all[..per_stack]
+                .chunks(seeds.len())
+                .map(|c| Mean::of(&c.iter().map(|(_, cut)| *cut).collect::<Vec<_>>()).value);
             let name = format!("{}, were negatives cut at zero", attack.name());
             rows.push(Row::plain(name, cut.fold(f64::MIN, f64::max), "× honest pay"));
         }
@@ -289,10 +287,12 @@ fn attacks(
 
 /// The condition under which an attack pays best.
 fn worst<'a>(conditions: impl Iterator<Item = &'a [(f64, f64)]>) -> (Mean, usize) {
-    let means = conditions.map(|values| Mean::of(&values.iter().map(|(r, _)| *r).collect::<Vec<_>>()));
+    let means =
+        conditions.map(|values| Mean::of(&values.iter().map(|(r, _)| *r).collect::<Vec<_>>()));
     let mut best = None;
     for (at, mean) in means.enumerate() {
-        if best.is_none_or(|(old, _): (Mean, usize)| mean.value - mean.half > old.value - old.half) {
+        if best.is_none_or(|(old, _): (Mean, usize)| mean.value - mean.half > old.value - old.half)
+        {
             best = Some((mean, at));
         }
     }
