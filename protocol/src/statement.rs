@@ -176,7 +176,27 @@ pub fn nats(nano: i128) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::nats;
+    use super::{nats, treated};
+    use crate::fixed::Micro;
+    use crate::id::Address;
+    use crate::report::{Origin, Repeat, Treatment};
+
+    #[test]
+    fn what_was_done_to_an_update_is_told_with_its_numbers() {
+        let set_aside = |of| {
+            let repeats = Some(Repeat { of, cosine: Micro(987_654) });
+            treated(Treatment { clip: Micro::ONE, repeats })
+        };
+        let copy = set_aside(Origin::Update(Address([7; 20])));
+        let sender = Address([7; 20]).to_string();
+        assert!(copy.contains(&sender) && copy.contains("cosine 0.987654"), "{copy}");
+        assert!(copy.contains("earliest commit"), "{copy}");
+        let replay = set_aside(Origin::LastStep);
+        assert!(replay.contains("the round before") && replay.contains("0.987654"), "{replay}");
+        let clipped = treated(Treatment { clip: Micro(432_000), repeats: None });
+        assert!(clipped.contains("shortened to 0.432 of its length"), "{clipped}");
+        assert_eq!(treated(Treatment::default()), "");
+    }
 
     #[test]
     fn nats_are_written_with_their_sign() {

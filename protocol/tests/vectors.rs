@@ -200,7 +200,7 @@ fn closed(
             rows_declared: 150,
             rows_counted: spec.rows_counted(150, fln("12.5")),
             bond: fln("12.5"),
-            order: 1,
+            order: if *sender == cohort[0] { 2 } else { 1 },
         })
         .collect();
     let score = |i: usize, score_nano, error_nano, excluded| Scored {
@@ -216,7 +216,10 @@ fn closed(
         total_nano: 100_000_001,
         gap_nano: 1,
         scores: vec![
-            score(0, 100_000_000, 1_000_000, false),
+            Scored {
+                treatment: Treatment { clip: micro("0.75"), repeats: None },
+                ..score(0, 100_000_000, 1_000_000, false)
+            },
             score(1, -50_000_000, 2_000_000, true),
         ],
         units: 9,

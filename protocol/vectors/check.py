@@ -123,6 +123,10 @@ model = tagged(
         ),
     ),
 )
+protection = fields(
+    ("clip", named(("none", None), ("median", None))),
+    ("repeats", named(("counted", None), ("set_aside", None))),
+)
 aggregation = tagged(
     "rule",
     ("mean", fields()),
@@ -150,6 +154,7 @@ task = fields(
             ("count", u32), ("cohort_min", u32), ("cohort_target", u32), ("over_selection", u32),
             ("enrol_ms", u64), ("train_ms", u64), ("reveal_ms", u64), ("value_ms", u64),
             ("delta_norm_max", micro), ("aggregation", aggregation),
+            ("protection", protection),
         ),
     ),
     ("estimator", tagged("kind", ("path", fields(("nodes", u8), ("check_pairs", u8))))),
@@ -174,14 +179,20 @@ update = fields(
     ("scope", scope), ("sender", address), ("offer", digest), ("base_model", digest),
     ("rows", u64), ("update", digest), ("bytes", u64), ("salt", digest), ("expires", u64),
 )
-receipt = fields(("scope", scope), ("sender", address), ("update", digest), ("at", u64))
+receipt = fields(
+    ("scope", scope), ("sender", address), ("update", digest), ("at", u64), ("order", u32)
+)
 entry = fields(
     ("sender", address), ("header", digest), ("update", digest), ("salt", digest),
-    ("rows_declared", u64),
-    ("rows_counted", u64), ("bond", amount),
+    ("rows_declared", u64), ("rows_counted", u64), ("bond", amount), ("order", u32),
 )
+repeat = fields(
+    ("of", named(("update", address), ("last_step", None))), ("cosine", micro)
+)
+treatment = fields(("clip", micro), ("repeats", option(repeat)))
 scored = fields(
-    ("account", address), ("score_nano", i64), ("error_nano", u64), ("excluded", boolean)
+    ("account", address), ("score_nano", i64), ("error_nano", u64), ("excluded", boolean),
+    ("treatment", treatment),
 )
 evidence = fields(
     ("slopes_nano", many(many(i64))),
@@ -231,6 +242,7 @@ report = fields(
 work_order = fields(
     ("scope", scope), ("offer", digest), ("base_model", digest), ("holdout", digest),
     ("commits", many(pair(address, digest))), ("entries", many(entry)), ("due", u64),
+    ("previous", option(digest)),
 )
 work_record = fields(
     ("market", market), ("order", digest), ("provider", address),

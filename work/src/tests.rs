@@ -301,6 +301,15 @@ fn every_forgery_is_named_by_its_line() {
         }),
         ("valuation.total_nano", |r| r.valuation.as_mut().unwrap().total_nano += 1_000),
         ("metrics.correct_after", |r| r.metrics.as_mut().unwrap().correct_after += 1),
+        ("valuation.scores[0].treatment.clip", |r| {
+            r.valuation.as_mut().unwrap().scores[0].treatment.clip = Micro(999_999);
+        }),
+        ("valuation.scores[1].treatment.repeats", |r| {
+            let repeat = Repeat { of: Origin::LastStep, cosine: Micro::ONE };
+            r.valuation.as_mut().unwrap().scores[1].treatment.repeats = Some(repeat);
+        }),
+        ("entries' orders distinct, from 1 to the number of commits", |r| r.entries[1].order = 1),
+        ("entries' orders distinct, from 1 to the number of commits", |r| r.entries[3].order = 5),
         ("model", |r| r.model = Digest([1; 32])),
         ("lines[0].payout", |r| {
             r.lines[0].payout = r.lines[0].payout.plus(Amount::from_units(1)).unwrap();
@@ -339,6 +348,63 @@ fn every_forgery_is_named_by_its_line() {
         let found = world.audit(&report);
         assert!(found.iter().any(|d| d.line == *line), "{line}: {found:?}");
     }
+}
+
+/// The second sender's bytes become the first one's: what a commit-reveal forbids, but colluders can do.
+fn copied() -> World {
+    let mut world = world();
+    world.updates[1] = world.updates[0].clone();
+    world.headers[1].update = world.headers[0].update;
+    world.entries[1].update = world.headers[1].update;
+    world.entries[1].header = world.headers[1].digest();
+    world
+}
+
+#[test]
+fn a_copy_is_worth_nothing_and_leaves_no_trace_in_the_model() {
+    let mut world = copied();
+    let with = world.outcome();
+    let score = with.result.valuation.scores[1];
+    let repeat = Repeat { of: Origin::Update(world.entries[0].sender), cosine: Micro::ONE };
+    assert_eq!(score.treatment.repeats, Some(repeat));
+    assert_eq!((score.score_nano, score.error_nano), (0, 0));
+    world.entries.remove(1);
+    world.updates.remove(1);
+    assert_eq!(with.model, world.outcome().model);
+}
+
+#[test]
+fn a_report_that_spares_a_copier_is_named() {
+    let world = copied();
+    let mut result = world.outcome().result;
+    assert_eq!(world.audit(&world.report(Ok(&result))), []);
+    result.valuation.scores[1].treatment.repeats = None;
+    let found = world.audit(&world.report(Ok(&result)));
+    assert_eq!(found[0].line, "valuation.scores[1].treatment.repeats", "{found:?}");
+    assert!(found[0].recomputed.contains("cosine 1"), "{found:?}");
+}
+
+#[test]
+fn the_step_of_the_round_before_is_nobodys_work() {
+    let world = world();
+    let base = check_model(&world.spec, &world.base).unwrap();
+    let delta = check_update(&world.spec, &world.updates[0]).unwrap();
+    let before: Vec<f32> = base.iter().zip(&delta).map(|(base, step)| base - step).collect();
+    let previous = encode(&world.spec, &before);
+    let inputs = Inputs { previous: Some(&previous), ..world.inputs() };
+    let scores = carry_out(&inputs, &mut Reference::new()).unwrap().result.valuation.scores;
+    assert_eq!(scores[0].treatment.repeats.unwrap().of, Origin::LastStep);
+    assert_eq!(scores[1].treatment.repeats, None);
+    let report = world.report(Ok(&world.outcome().result));
+    let inputs = AuditInputs {
+        round: inputs,
+        offer: &world.offer,
+        report: &report,
+        before: None,
+        headers: &world.headers,
+    };
+    let found = audit_round(&inputs, &mut Reference::new()).unwrap();
+    assert_eq!(found[0].line, "previous base model's bytes");
 }
 
 #[test]

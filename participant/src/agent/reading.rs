@@ -1,7 +1,7 @@
 //! After a round: read its report, hold it against the receipt and against itself, and tell what it
 //! says about us.
 
-use florin_protocol::{Canonical, Report, Round, Statement};
+use florin_protocol::{Canonical, Entry, Report, Round, Statement};
 
 use super::{Agent, AgentError};
 use crate::client::Client;
@@ -43,14 +43,15 @@ impl Agent<'_, '_> {
         Ok(())
     }
 
-    /// A receipt without an entry of the same update is the coordinator's word against itself.
+    /// A receipt without an entry of the same update, in the same place, is the coordinator's word against itself.
     fn hold_to_receipt(&mut self, round: Round, report: &Report) -> Result<(), AgentError> {
         let Some(receipt) = self.store.receipt(round)? else {
             return Ok(());
         };
-        let update = receipt.body.update;
-        let entered =
-            report.entries.iter().any(|entry| entry.sender == self.me && entry.header == update);
+        let (update, order) = (receipt.body.update, receipt.body.order);
+        let mine = |entry: &&Entry| entry.sender == self.me;
+        let entry = report.entries.iter().find(mine);
+        let entered = entry.is_some_and(|entry| entry.header == update && entry.order == order);
         if !entered {
             self.tell(&Event::ReceiptIgnored { round, update });
         }
