@@ -71,7 +71,7 @@ pub(crate) struct Statement {
 /// `florin audit`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Trusts nobody: it fetches models, updates, holdout and signatures, checks each digest, \
+    after_help = "Trusts nobody: it fetches models, updates, the rows of the holdout and signatures, checks each digest, \
     recomputes every figure, and compares the result with the report and with the ledger."
 )]
 pub(crate) struct Audit {

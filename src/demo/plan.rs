@@ -10,16 +10,16 @@ pub(crate) const SEED: u64 = 1;
 /// Rounds where no number is given.
 pub(crate) const ROUNDS: u32 = 10;
 
-/// Share of the digits' rows that the buyer keeps to judge updates by.
-pub(super) const HOLDOUT: f64 = 0.22;
+/// Share of the digits' rows that the buyer keeps to judge updates by: 755, of which each of ten rounds uses up 75.
+pub(super) const HOLDOUT: f64 = 0.42;
 /// Share of the rows that nobody in the market sees: the accuracy before and after is measured on them.
-pub(super) const TEST: f64 = 0.18;
+pub(super) const TEST: f64 = 0.15;
 /// Share of the rows that lies with participants who do not work honestly.
-pub(super) const NOT_HONEST: f64 = 0.18;
+pub(super) const NOT_HONEST: f64 = 0.13;
 /// How unequal the shards are (Dirichlet concentration): 0.5 gives most participants a few digits and hardly any others.
 pub(super) const ALPHA: f64 = 0.5;
 /// Fewest rows of a shard.
-pub(super) const ROWS_MIN: usize = 80;
+pub(super) const ROWS_MIN: usize = 60;
 
 /// How a participant behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

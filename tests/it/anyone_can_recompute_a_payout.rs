@@ -1,7 +1,7 @@
 //! Anyone can recompute a payout: an auditor finds nothing wrong with an honest coordinator, and names the line in which
 //! a dishonest one lies, even if it signs its lie.
 
-use florin_protocol::{Amount, Digest, Report, Signed};
+use florin_protocol::{Amount, Digest, Phase, Report, Round, ShownRows, Signed};
 
 use crate::support::market::words;
 use crate::support::proxy::Proxy;
@@ -18,7 +18,7 @@ fn audit(market: &TestMarket, url: &str, task: &str) -> Said {
 /// How a coordinator might forge its last report, and the line that gives it away.
 type Forgery = (&'static str, fn(&mut Report));
 
-const FORGERIES: [Forgery; 5] = [
+const FORGERIES: [Forgery; 7] = [
     ("lines[0].payout", |report| {
         let more = report.lines[0].payout.plus(Amount::from_units(1)).unwrap();
         report.lines[0].payout = more;
@@ -26,6 +26,8 @@ const FORGERIES: [Forgery; 5] = [
     ("valuation.scores[0].score_nano", |report| {
         report.valuation.as_mut().unwrap().scores[0].score_nano += 1_000_000;
     }),
+    ("holdout.seed", |report| report.holdout.seed = Digest([7; 32])),
+    ("holdout.rows[1]", |report| report.holdout.rows[1] += 1),
     ("entries[0].rows_counted", |report| report.entries[0].rows_counted += 1),
     ("root", |report| report.root = Digest([7; 32])),
     ("entries", |report| {
@@ -57,6 +59,32 @@ fn anyone_can_recompute_a_payout() {
         assert!(named.contains(line), "{line} was forged, but {named} was named: {found:#}");
         assert_ne!(first["reported"], first["recomputed"]);
     }
+}
+
+#[test]
+fn a_round_is_audited_while_the_next_one_runs_and_the_rows_of_the_next_are_still_secret() {
+    let market = TestMarket::open(Plan::honest(30));
+    let task = market.publish();
+    let mut all = market.everybody(task);
+    market.wait_for(task, 2, Phase::Committing);
+    // Without the last of them this round or the next waits a minute for a commit or an upload.
+    all.last_mut().unwrap().kill();
+    let name = task.to_string();
+    let found = audit(&market, &market.url, &name).expect(0).json();
+    assert!(found["audited"].as_u64().unwrap() >= 1, "{found:#}");
+    assert_eq!(found["audited"], found["rounds"], "every one of them is recomputed");
+    let view = market.view(task);
+    assert!(view.reported < 29, "the task is almost over: {view:?}");
+    let early = market.client().shown(task, Round(30), 1_000_000).unwrap_err();
+    assert_eq!(early.code(), "NOT_YET_PUBLIC");
+    // Shown rows that are not what was committed to are named, whoever bends them.
+    let bent = Proxy::before(&market.url, "/rounds/1/holdout", |body| {
+        let mut shown = ShownRows::from_bytes(body).unwrap();
+        shown.rows[1].row[0] ^= 1;
+        shown.to_bytes()
+    });
+    let found = audit(&market, &bent.url, &name).expect(1).json();
+    assert_eq!(found["differences"][0]["line"], "holdout.rows[1]", "{found:#}");
 }
 
 #[test]

@@ -176,3 +176,31 @@ fn factor(sum: f64, total: f64) -> Option<f64> {
     let factor = total / sum;
     (factor.is_finite() && factor >= 0.0).then_some(factor)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_normalised_error_is_that_of_what_a_share_of_the_sum_leaves() {
+        let samples = [[3.0, -1.0], [1.0, 2.0], [5.0, 0.5], [2.0, 0.0]];
+        let ends = Ends { players: 2, nobody: 0.0, everybody: 6.25 };
+        let mut tally = Tally::new(5);
+        for [a, b] in samples {
+            let sum = a + b;
+            tally.add(&[a, b, a + sum, b + sum, sum]);
+        }
+        // Means 11/4 and 3/8, together 25/8: the factor is 2, the shares are 0.88 and 0.12.
+        let found = Normalised.summary(&tally, &ends).unwrap();
+        assert_eq!(found.values, [5.5, 0.75]);
+        for (player, share) in [0.88, 0.12].into_iter().enumerate() {
+            let mut left = Tally::new(1);
+            samples.iter().for_each(|of| left.add(&[2.0 * (of[player] - share * (of[0] + of[1]))]));
+            let wanted = left.standard_errors().unwrap()[0];
+            let error = found.errors.as_ref().unwrap()[player];
+            assert!((error - wanted).abs() < 1e-14, "{error} is not {wanted}");
+        }
+        assert!(factor(-1.0, 1.0).is_none() && factor(0.0, 1.0).is_none());
+        assert_eq!((factor(0.0, 0.0), factor(2.0, 1.0)), (Some(1.0), Some(0.5)));
+    }
+}

@@ -435,3 +435,22 @@ fn what_makes_no_game_is_refused() {
     let nobody = Round::drawn(mlp(64, &[8]), 0, digits(5));
     assert_eq!(nobody.losses(&Masks::all(0).unwrap(), 1).len(), 1);
 }
+
+#[test]
+fn the_bits_are_the_ones_written_down() {
+    // From an x86-64 with 512-bit registers; any other machine must find them too.
+    let table = [
+        (mlp(126, &[14, 3]), [0x4002_4674_2c4e_43c5, 0x4002_290a_c1a4_61c0]),
+        (cnn(), [0x4004_264e_29d8_760e, 0x4005_1fab_a967_dd94]),
+        (
+            ModelSpec::Softmax { inputs: 126, classes: 10 },
+            [0x4003_b8f8_78ee_3792, 0x4004_7e2b_d071_ba5e],
+        ),
+    ];
+    for (model, expected) in table {
+        let round = Round::drawn(model, 4, wide(70, 126));
+        let mut masks = Masks::new(4);
+        [0b0000, 0b1011].iter().for_each(|&mask| masks.push(&[mask]).unwrap());
+        assert_eq!(bits(&round.losses(&masks, 2)), expected, "{}", round.model);
+    }
+}

@@ -105,8 +105,9 @@ fn learning(html: &mut String, outcome: &Outcome) {
     let highest = loss.iter().copied().fold(0.1, f64::max) * 1.08;
     let _ = write!(
         html,
-        "<section><h2>The model learns</h2><p class=\"note\">On the buyer's holdout, before the first round and after \
-         each one. The holdout stays private until the last round is settled.</p><div class=\"two\">\
+        "<section><h2>The model learns</h2><p class=\"note\">On the rows of the buyer's holdout that were \
+         drawn for each round after its updates had come, before the first round and after each one. No row judges two \
+         rounds.</p><div class=\"two\">\
          <figure><figcaption>Accuracy by round</figcaption>{}</figure>\
          <figure><figcaption>Loss by round (mean cross-entropy, nats)</figcaption>{}</figure></div></section>",
         chart::line("Accuracy by round", &accuracy, (0.0, 1.0), "var(--good)", &|v| format!(

@@ -1,5 +1,5 @@
 //! Which updates repeat what was there before: an update that was committed earlier, or the public step of the round
-//! before. The thresholds and what they rest on: docs/decisions/0010-near-duplicates-and-innovation.md.
+//! before. The thresholds and what they rest on: docs/decisions/0011-near-duplicates-and-innovation.md.
 
 use super::{Gram, Likeness, likeness};
 

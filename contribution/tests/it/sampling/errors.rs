@@ -83,3 +83,15 @@ fn more_evaluations_bring_smaller_errors() {
         assert!((2.0..6.0).contains(&ratio), "{}: {ratio}", name(estimator));
     }
 }
+
+#[test]
+fn a_tolerance_believes_no_spread_of_fewer_than_five_samples() {
+    for estimator in shapley_samplers() {
+        let mut game = Formula(140, |c: &Coalition| c.len() as f64);
+        let budget = Run::seeded(1).until(0.5).with_budget(100_000);
+        let found = run(&estimator, &mut game, budget);
+        let samples = found.remark.as_deref().and_then(|remark| remark.split(' ').next());
+        let samples: u64 = samples.and_then(|samples| samples.parse().ok()).unwrap();
+        assert!(samples >= 5, "{}: {:?}", name(&estimator), found.remark);
+    }
+}
