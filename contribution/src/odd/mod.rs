@@ -26,6 +26,9 @@ const GROWTH: usize = 4;
 /// its cube in time. What further pairs add to the fit is fitted linearly.
 const PAIRS_FITTED_MAX: usize = 1_024;
 
+/// Most players whose interactions are looked for: comparing models takes the cube of them in time.
+const PLAYERS_MAX: usize = 256;
+
 /// A fit that leaves more than this share of what the plain sum of players misses is corrected
 /// linearly too, once there are [`CORRECTED_FROM`] pairs a player: on a game that jumps, the
 /// expectations of a kernel would bias the values for ever.
@@ -161,9 +164,10 @@ impl Sight {
         if self.is_complete() {
             return self.linear(format!("all {seen} pairs: the values are exact"));
         }
-        let fitted = if self.players < PAIRS_FITTED_MAX / 2 { self.odd() } else { None };
+        let fitted = if self.players <= PLAYERS_MAX { self.odd() } else { None };
         match fitted {
             Some(answer) => Ok(answer),
+            None if seen < self.players => self.linear(format!("{seen} pairs along a permutation")),
             None => self.linear(format!("{seen} pairs; the sum of players foretells them best")),
         }
     }

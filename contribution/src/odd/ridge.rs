@@ -204,3 +204,101 @@ impl OddFit {
         responses
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::kernel::{Kernel, Products};
+    use super::*;
+    use crate::pairs::{Pairs, Start};
+
+    const PLAYERS: usize = 6;
+    const NOISE: f64 = 0.01;
+
+    fn sample(pairs: usize) -> (Vec<Coalition>, Vec<f64>) {
+        let mut sides = vec![Coalition::full(PLAYERS)];
+        sides.extend(Pairs::new(PLAYERS, 5, Start::Singles).take(pairs));
+        let mut draw = crate::Draw::new(17, 0);
+        let data = sides.iter().map(|_| draw.unit() - 0.5).collect();
+        (sides, data)
+    }
+
+    fn kernels() -> [Kernel; 2] {
+        let scales = vec![vec![0.9, 0.2, 0.5, 0.1, 0.7, 0.4], vec![0.1, 0.1, 0.6, 0.3, 0.2, 0.8]];
+        [Kernel::Alike, Kernel::Products(Products::new(scales))]
+    }
+
+    /// The fit to what is left without `group`, in the same scale.
+    fn without(
+        kernel: &Kernel,
+        group: &[usize],
+        sides: &[Coalition],
+        data: &[f64],
+    ) -> (OddFit, Vec<Coalition>) {
+        let kept = (0..sides.len()).filter(|k| !group.contains(k));
+        let (sides, data): (Vec<Coalition>, Vec<f64>) =
+            kept.map(|k| (sides[k].clone(), data[k])).unzip();
+        let gram = kernel.gram(Part::Odd, &sides).unwrap();
+        (OddFit::of(&gram, NOISE, &sides, &data).unwrap(), sides)
+    }
+
+    fn assert_close(ours: f64, plain: f64) {
+        assert!((ours - plain).abs() < 1e-9 * (1.0 + plain.abs()), "{ours}, {plain}");
+    }
+
+    #[test]
+    fn leaving_a_group_out_is_what_fitting_again_without_it_gives() {
+        let (sides, data) = sample(20);
+        for kernel in kernels() {
+            let gram = kernel.gram(Part::Odd, &sides).unwrap();
+            let fit = OddFit::of(&gram, NOISE, &sides, &data).unwrap();
+            let read_out = kernel.read_out(&sides, gram.scale);
+            let (values, responses) = (fit.values(&read_out), fit.responses(&read_out));
+            for group in [vec![3], vec![1, 8, 15], vec![2, 9, 16, 20]] {
+                let (again, kept) = without(&kernel, &group, &sides, &data);
+                let misses = fit.misses(&group).unwrap();
+                for (&k, miss) in group.iter().zip(&misses) {
+                    let row = kernel.row(&sides[k], &kept, gram.scale);
+                    assert_close(*miss, data[k] - again.foretell(&sides[k], &row));
+                }
+                let plain = again.values(&kernel.read_out(&kept, gram.scale));
+                for (player, response) in responses.chunks_exact(sides.len()).enumerate() {
+                    let moved: f64 =
+                        group.iter().zip(&misses).map(|(&k, miss)| response[k] * miss).sum();
+                    assert_close(values[player] - moved, plain[player]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_trial_misses_each_pair_as_the_fit_without_it_does() {
+        let (sides, data) = sample(20);
+        let free = free_part(Part::Odd, &sides);
+        for kernel in kernels() {
+            let gram = kernel.gram(Part::Odd, &sides).unwrap();
+            let trial = try_out(Some(&gram), NOISE, &free, &data).unwrap();
+            let fit = OddFit::of(&gram, NOISE, &sides, &data).unwrap();
+            let squares: f64 = (1..=20).map(|k| fit.misses(&[k]).unwrap()[0].powi(2)).sum();
+            let plain = (squares / 20.0).sqrt();
+            assert!((trial.miss / plain - 1.0).abs() < 1e-4, "{} {plain}", trial.miss);
+        }
+    }
+
+    #[test]
+    fn a_game_that_is_all_flat_is_met_whatever_the_kernel() {
+        let (sides, _) = sample(9);
+        let worth = |side: &Coalition| -> f64 {
+            (0..PLAYERS).map(|player| (player + 1) as f64 * side_of(side, player)).sum()
+        };
+        let data: Vec<f64> = sides.iter().map(worth).collect();
+        for kernel in kernels() {
+            let gram = kernel.gram(Part::Odd, &sides).unwrap();
+            let fit = OddFit::of(&gram, NOISE, &sides, &data).unwrap();
+            let values = fit.values(&kernel.read_out(&sides, gram.scale));
+            values
+                .iter()
+                .enumerate()
+                .for_each(|(i, value)| assert_close(*value, 2.0 * (i + 1) as f64));
+        }
+    }
+}
