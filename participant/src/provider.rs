@@ -478,7 +478,7 @@ impl Server<'_, '_> {
             served.exposed.extend(&report.holdout.rows);
             served.read = next.0;
         }
-        let seed = round_seed(order.offer, &order.commits, &order.entries);
+        let seed = round_seed(order.scope, &order.commits, &order.entries);
         Ok(draw_rows(&served.spec.holdout, &served.exposed, seed))
     }
 

@@ -25,7 +25,7 @@ pub fn recheck(
     exposed: &[u32],
 ) -> Vec<Difference> {
     let mut found = continues(spec, offer, report, before);
-    found.extend(draw_differs(spec, offer, report, exposed));
+    found.extend(draw_differs(spec, report, exposed));
     if !found.is_empty() {
         return found;
     }

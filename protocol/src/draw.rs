@@ -2,17 +2,22 @@
 //! rows that no earlier round was judged by.
 
 use crate::id::{Address, Digest};
+use crate::message::Scope;
 use crate::report::Entry;
 use crate::task::Holdout;
 
-/// The seed of everything random in a round: the offer, the commits, and what the reveals disclosed. While commits are
-/// open the salts are known to their senders only. A sender can still keep its update back, and nothing else: its salt
-/// is fixed by its commitment, so there is nothing to search through.
+/// The seed of everything random in a round: which round it is, the commits, and what the reveals disclosed. While
+/// commits are open the salts are known to their senders only. A sender can still keep its update back, and nothing else:
+/// its salt is fixed by its commitment, so there is nothing to search through. No clock enters, so that a market whose
+/// participants repeat themselves repeats its draws.
 #[must_use]
-pub fn round_seed(offer: Digest, commits: &[(Address, Digest)], entries: &[Entry]) -> Digest {
+pub fn round_seed(scope: Scope, commits: &[(Address, Digest)], entries: &[Entry]) -> Digest {
     let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX).to_le_bytes();
     let mut hasher = blake3::Hasher::new_derive_key("florin v1 seed");
-    hasher.update(&offer.0);
+    hasher.update(&scope.market.chain.0.to_le_bytes());
+    hasher.update(&scope.market.genesis.0);
+    hasher.update(&scope.task.0);
+    hasher.update(&scope.round.0.to_le_bytes());
     hasher.update(&count(commits.len()));
     for (sender, commitment) in commits {
         hasher.update(&sender.0);

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::id::{ChainId, Market, Round, TaskId};
 use crate::money::Amount;
 use proptest::prelude::*;
 
@@ -14,6 +15,11 @@ fn seed(n: u64) -> Digest {
     Digest(*blake3::hash(&n.to_le_bytes()).as_bytes())
 }
 
+fn scope(round: u32) -> Scope {
+    let market = Market { chain: ChainId(1), genesis: Digest([1; 32]) };
+    Scope { market, task: TaskId([2; 32]), round: Round(round) }
+}
+
 fn entry(sender: u8, salt: u8) -> Entry {
     Entry {
         sender: Address([sender; 20]),
@@ -22,6 +28,7 @@ fn entry(sender: u8, salt: u8) -> Entry {
         salt: Digest([salt; 32]),
         rows_declared: 1,
         rows_counted: 1,
+        order: 1,
         bond: Amount::ZERO,
     }
 }
@@ -89,13 +96,13 @@ fn a_row_that_is_not_there_was_never_shown() {
 fn the_seed_is_another_whatever_was_said() {
     let commits = [(Address([1; 20]), Digest([2; 32])), (Address([3; 20]), Digest([4; 32]))];
     let entries = [entry(1, 5), entry(3, 6)];
-    let base = round_seed(Digest([0; 32]), &commits, &entries);
+    let base = round_seed(scope(1), &commits, &entries);
     let others = [
-        round_seed(Digest([1; 32]), &commits, &entries),
-        round_seed(Digest([0; 32]), &commits[..1], &entries),
-        round_seed(Digest([0; 32]), &commits, &entries[..1]),
-        round_seed(Digest([0; 32]), &commits, &[entry(1, 5), entry(3, 7)]),
-        round_seed(Digest([0; 32]), &commits, &[entry(1, 5), entry(4, 6)]),
+        round_seed(scope(2), &commits, &entries),
+        round_seed(scope(1), &commits[..1], &entries),
+        round_seed(scope(1), &commits, &entries[..1]),
+        round_seed(scope(1), &commits, &[entry(1, 5), entry(3, 7)]),
+        round_seed(scope(1), &commits, &[entry(1, 5), entry(4, 6)]),
     ];
     let all: BTreeSet<Digest> = others.into_iter().chain([base]).collect();
     assert_eq!(all.len(), 6);
@@ -106,6 +113,5 @@ fn what_a_sender_can_still_choose_when_it_reveals_does_not_move_the_seed() {
     let said = [entry(1, 5)];
     // The header's digest covers its expiry and its rows, which no commitment fixes.
     let later = [Entry { header: Digest([8; 32]), rows_declared: 7, ..said[0].clone() }];
-    let offer = Digest([0; 32]);
-    assert_eq!(round_seed(offer, &[], &said), round_seed(offer, &[], &later));
+    assert_eq!(round_seed(scope(1), &[], &said), round_seed(scope(1), &[], &later));
 }

@@ -101,7 +101,7 @@ pub fn close_round(closing: &Closing<'_>) -> Result<Report, PayError> {
         base_model: offer.base_model,
         model: result.map_or(offer.base_model, |r| r.model),
         holdout: HoldoutRound {
-            seed: round_seed(offer_digest, closing.commits, closing.entries),
+            seed: round_seed(offer.scope, closing.commits, closing.entries),
             rows: closing.rows.to_vec(),
         },
         commits: closing.commits.to_vec(),

@@ -15,8 +15,6 @@ use crate::time::Tick;
 pub struct WorkOrder {
     /// Market, task and round.
     pub scope: Scope,
-    /// Digest of the round's offer.
-    pub offer: Digest,
     /// Digest of the model the round began with.
     pub base_model: Digest,
     /// Digest of the rows that judge the round, shown with their proofs: of [`crate::ShownRows::to_bytes`].

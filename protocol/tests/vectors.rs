@@ -184,25 +184,8 @@ fn messages() -> Value {
     ])
 }
 
-fn closed(
-    spec: &TaskSpec,
-    offer: &Offer,
-    cohort: &[Address; 3],
-    header: &dyn Fn(Address) -> UpdateHeader,
-) -> (WorkOrder, WorkRecord, Report) {
-    let entries: Vec<Entry> = cohort[..2]
-        .iter()
-        .map(|sender| Entry {
-            sender: *sender,
-            header: header(*sender).digest(),
-            update: header(*sender).update,
-            salt: header(*sender).salt,
-            rows_declared: 150,
-            rows_counted: spec.rows_counted(150, fln("12.5")),
-            bond: fln("12.5"),
-            order: if *sender == cohort[0] { 2 } else { 1 },
-        })
-        .collect();
+/// One that helped and one that harmed.
+fn valuation(cohort: &[Address; 3]) -> Valuation {
     let score = |i: usize, score_nano, error_nano, excluded| Scored {
         account: cohort[i],
         score_nano,
@@ -210,7 +193,7 @@ fn closed(
         excluded,
         treatment: Treatment::default(),
     };
-    let valuation = Valuation {
+    Valuation {
         loss_before_nano: 2_302_585_093,
         loss_after_nano: 2_202_585_092,
         total_nano: 100_000_001,
@@ -236,14 +219,32 @@ fn closed(
                 scores_nano: vec![100_000_001],
             }),
         },
-    };
-    let metrics =
-        Metrics { rows: 36, correct_before: 3, correct_after: 20, loss_after_nano: 2_202_585_092 };
+    }
+}
+
+fn closed(
+    spec: &TaskSpec,
+    offer: &Offer,
+    cohort: &[Address; 3],
+    header: &dyn Fn(Address) -> UpdateHeader,
+) -> (WorkOrder, WorkRecord, Report) {
+    let entries: Vec<Entry> = cohort[..2]
+        .iter()
+        .map(|sender| Entry {
+            sender: *sender,
+            header: header(*sender).digest(),
+            update: header(*sender).update,
+            salt: header(*sender).salt,
+            rows_declared: 150,
+            rows_counted: spec.rows_counted(150, fln("12.5")),
+            bond: fln("12.5"),
+            order: if *sender == cohort[0] { 2 } else { 1 },
+        })
+        .collect();
     let commits: Vec<_> =
         cohort.iter().map(|sender| (*sender, header(*sender).commitment())).collect();
     let order = WorkOrder {
         scope: offer.scope,
-        offer: offer.digest(),
         base_model: offer.base_model,
         holdout: Digest([0x77; 32]),
         commits: commits.clone(),
@@ -251,13 +252,15 @@ fn closed(
         due: Tick(700_000),
         previous: None,
     };
+    let metrics =
+        Metrics { rows: 36, correct_before: 3, correct_after: 20, loss_after_nano: 2_202_585_092 };
     let record = WorkRecord {
         market: market(),
         order: order.digest(),
         provider: wallet(8).address(),
-        result: WorkResult { valuation, metrics, model: Digest([0x55; 32]) },
+        result: WorkResult { valuation: valuation(cohort), metrics, model: Digest([0x55; 32]) },
     };
-    let seed = round_seed(offer.digest(), &commits, &entries);
+    let seed = round_seed(offer.scope, &commits, &entries);
     let report = close_round(&Closing {
         spec,
         offer,

@@ -240,7 +240,7 @@ report = fields(
     ("infrastructure_total", amount), ("root_before", digest), ("root", digest), ("payout", digest),
 )
 work_order = fields(
-    ("scope", scope), ("offer", digest), ("base_model", digest), ("holdout", digest),
+    ("scope", scope), ("base_model", digest), ("holdout", digest),
     ("commits", many(pair(address, digest))), ("entries", many(entry)), ("due", u64),
     ("previous", option(digest)),
 )
@@ -328,7 +328,7 @@ def check_payout(v):
 
 def check_seed(report):
     """The seed that the rows were drawn by, from what else the report says."""
-    raw = digest(report["offer"]) + u64(len(report["commits"]))
+    raw = scope(report["scope"]) + u64(len(report["commits"]))
     raw += b"".join(address(a) + digest(c) for a, c in report["commits"])
     raw += u64(len(report["entries"]))
     raw += b"".join(address(e["sender"]) + digest(e["salt"]) for e in report["entries"])

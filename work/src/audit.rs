@@ -161,15 +161,10 @@ fn evidence(inputs: &AuditInputs<'_>, found: &mut Vec<Difference>) {
 /// Where the rows that judge a round are not those that should: the seed is not what was said, the rows are not those
 /// that it draws, or an earlier round was judged by one of them. `exposed` are the rows of all earlier rounds.
 #[must_use]
-pub fn draw_differs(
-    spec: &TaskSpec,
-    offer: &Offer,
-    report: &Report,
-    exposed: &[u32],
-) -> Vec<Difference> {
+pub fn draw_differs(spec: &TaskSpec, report: &Report, exposed: &[u32]) -> Vec<Difference> {
     let mut found = Vec::new();
     let said = &report.holdout;
-    let seed = round_seed(offer.digest(), &report.commits, &report.entries);
+    let seed = round_seed(report.scope, &report.commits, &report.entries);
     if said.seed != seed {
         found.push(difference("holdout.seed", &said.seed, &seed));
     }
@@ -199,8 +194,8 @@ pub fn draw_differs(
 
 /// Whether the round is judged by the rows that were drawn for it, and whether these are what the task committed to.
 fn holdout(inputs: &AuditInputs<'_>, found: &mut Vec<Difference>) {
-    let AuditInputs { round, offer, report, exposed, .. } = *inputs;
-    let differs = draw_differs(round.spec, offer, report, exposed);
+    let AuditInputs { round, report, exposed, .. } = *inputs;
+    let differs = draw_differs(round.spec, report, exposed);
     let drawn = &report.holdout.rows;
     if differs.is_empty()
         && !drawn.is_empty()

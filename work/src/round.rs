@@ -4,8 +4,8 @@ use florin_contribution::{NanoError, RoundError, RoundRules, to_nano, value_roun
 use florin_learning::engine::EvalError;
 use florin_learning::{AggregateError, Dataset, Engine, ModelSpec, Rule, aggregate, mean};
 use florin_protocol::{
-    Entry, Estimator, Evidence, Metrics, Origin, Rejection, Repeat, Scored, Valuation, WorkResult,
-    blob_digest,
+    Entry, Estimator, Evidence, Metrics, Origin, Rejection, Repeat, Scored, TaskSpec, Valuation,
+    WorkResult, blob_digest,
 };
 
 use crate::check::{check_model, check_update, encode};

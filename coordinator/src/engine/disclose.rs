@@ -48,7 +48,7 @@ impl Engine {
 impl TaskState {
     /// Reveals are closed: which rows judge the round is known to everybody who saw them. They are to be shown.
     pub(super) fn draw(&mut self, mut running: Box<Running>) {
-        let seed = round_seed(running.offer_digest, &running.said(), &self.entries(&running));
+        let seed = round_seed(running.offer.scope, &running.said(), &self.entries(&running));
         let exposed: Vec<u32> =
             self.past.iter().flat_map(|past| &past.report.holdout.rows).copied().collect();
         // A task has rows for all its rounds; without them nothing more is paid.
@@ -68,7 +68,6 @@ impl TaskState {
         };
         let order = WorkOrder {
             scope: running.offer.scope,
-            offer: running.offer_digest,
             base_model: running.offer.base_model,
             holdout: shown,
             commits: running.said(),

@@ -67,7 +67,7 @@ fn nothing_is_drawn_or_shown_while_updates_may_still_come() {
 fn whoever_has_the_order_can_draw_the_same_rows() {
     let mut world = World::valuing(4);
     let order = world.order().clone();
-    let seed = round_seed(order.offer, &order.commits, &order.entries);
+    let seed = round_seed(order.scope, &order.commits, &order.entries);
     assert_eq!(draw_rows(&world.spec.holdout, &[], seed).unwrap(), rows_of(&world));
     let drawn = rows_of(&world);
     world.tell(world.valued()).unwrap();

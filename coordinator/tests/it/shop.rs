@@ -59,7 +59,7 @@ pub(crate) fn digits_spec() -> TaskSpec {
 
 /// The rows that an order's seed draws, after these were shown.
 pub(crate) fn drawn(spec: &TaskSpec, order: &WorkOrder, exposed: &[u32]) -> Vec<u32> {
-    let seed = round_seed(order.offer, &order.commits, &order.entries);
+    let seed = round_seed(order.scope, &order.commits, &order.entries);
     draw_rows(&spec.holdout, exposed, seed).unwrap()
 }
 

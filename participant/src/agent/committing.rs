@@ -1,7 +1,7 @@
 //! The promise and its keeping: commit while nobody can read an upload, reveal when commits are
 //! closed. What is signed is recorded before, by the guard.
 
-use florin_protocol::{Canonical, Code, Digest, Offer, Round, UpdateHeader, blob_digest};
+use florin_protocol::{Canonical, Code, Digest, Offer, Round, Scope, UpdateHeader, blob_digest};
 
 use super::step::Stage;
 use super::{Agent, AgentError};
@@ -62,11 +62,13 @@ impl Agent<'_, '_> {
     }
 
     /// Nobody without the wallet can know it before it is revealed, and nothing needs to be stored
-    /// to have it again.
+    /// to have it again. The same update of the same round has the same salt, whenever it is made.
     fn salt(&self, offer: &Offer, update: Digest) -> Digest {
         let key = self.parts.wallet.derive(SALT_CONTEXT);
         let mut hasher = blake3::Hasher::new_keyed(&key);
-        hasher.update(&offer.digest().0).update(&update.0);
+        let Scope { market, task, round } = offer.scope;
+        hasher.update(&market.chain.0.to_le_bytes()).update(&market.genesis.0);
+        hasher.update(&task.0).update(&round.0.to_le_bytes()).update(&update.0);
         Digest(*hasher.finalize().as_bytes())
     }
 

@@ -389,7 +389,7 @@ fn an_offer_or_a_cohort_that_does_not_add_up_is_found_without_any_row() {
         let (mut offer, mut report) = (offer.clone(), report.clone());
         change(&mut offer, &mut report);
         report.offer = offer.digest();
-        let seed = round_seed(report.offer, &report.commits, &report.entries);
+        let seed = round_seed(report.scope, &report.commits, &report.entries);
         let rows = match market.spec.is_round(report.entries.len()) {
             true => draw_rows(&market.spec.holdout, &[], seed).unwrap(),
             false => Vec::new(),

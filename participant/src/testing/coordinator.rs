@@ -11,7 +11,7 @@ use florin_protocol::{
     Digest, Enrol, Entry, MarketInfo, Missing, NodeSigner, Offer, Phase, Receipt, Registration,
     Rejection, Report, Role, Round, RoundOutcome, Scope, Signed, Signer, TaskSpec, TaskSummary,
     TaskView, Tick, UpdateHeader, WorkOrder, WorkQuery, WorkRecord, WorkResult, WorkVerdict,
-    blob_digest, close_round, draw_rows, round_seed, totals_tree,
+    blob_digest, close_round, totals_tree,
 };
 use florin_work::{Committed, Inputs, Outcome, carry_out, initial_model};
 use serde::Serialize;
@@ -67,7 +67,7 @@ pub(crate) enum Lie {
 
 pub(super) struct Past {
     offer: Offer,
-    report: Report,
+    pub(super) report: Report,
     headers: Vec<Signed<UpdateHeader>>,
     records: Vec<Signed<WorkRecord>>,
 }
@@ -202,7 +202,7 @@ impl State {
         Ok(Vec::new())
     }
 
-    fn lies(&self, lie: Lie) -> bool {
+    pub(super) fn lies(&self, lie: Lie) -> bool {
         self.lies.contains(&lie)
     }
 
@@ -255,41 +255,7 @@ impl State {
         self.past.last().map_or(self.spec.base_model, |past| past.report.model)
     }
 
-    /// The seed that the round comes to and the rows that it draws, unless the coordinator lies.
-    fn draw(&self, offer: &Offer, entries: &[Entry]) -> (Digest, Vec<u32>) {
-        let mut seed = round_seed(offer.digest(), &self.said(), entries);
-        if self.lies(Lie::OtherSeed) {
-            seed = Digest([1; 32]);
-        }
-        let earlier = self.past.iter().flat_map(|past| past.report.holdout.rows.clone());
-        let exposed: Vec<u32> = match self.lies(Lie::SameRows) {
-            true => Vec::new(),
-            false => earlier.collect(),
-        };
-        match self.past.first() {
-            _ if !self.spec.is_round(entries.len()) => (seed, Vec::new()),
-            Some(first) if self.lies(Lie::SameRows) => (seed, first.report.holdout.rows.clone()),
-            _ => (seed, draw_rows(&self.spec.holdout, &exposed, seed).unwrap()),
-        }
-    }
-
-    /// The bytes in which rows are shown.
-    fn shown(&self, drawn: &[u32]) -> Vec<u8> {
-        let mut shown = self.holdout.show(drawn).unwrap();
-        if let (true, Some(row)) = (self.lies(Lie::ForgedRow), shown.rows.get_mut(2)) {
-            row.row[0] ^= 1;
-        }
-        shown.to_bytes()
-    }
-
-    fn shown_again(&self, report: &Report) -> Answer {
-        match self.lies(Lie::HiddenRows) {
-            true => refuse(Code::NotYetPublic),
-            false => Ok(self.shown(&report.holdout.rows)),
-        }
-    }
-
-    fn said(&self) -> Vec<(Address, Digest)> {
+    pub(super) fn said(&self) -> Vec<(Address, Digest)> {
         self.commits.values().map(|said| (said.sender, said.commitment)).collect()
     }
 
@@ -427,7 +393,6 @@ impl State {
             self.blobs.insert(holdout, shown);
             self.order = Some(WorkOrder {
                 scope: self.scope(),
-                offer: offer.digest(),
                 base_model: self.model(),
                 holdout,
                 commits: self.said(),

@@ -3,6 +3,7 @@
 //! unless a test asks it to lie.
 
 mod coordinator;
+mod rows;
 mod server;
 
 use std::sync::atomic::{AtomicU64, Ordering};

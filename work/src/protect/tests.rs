@@ -12,6 +12,7 @@ fn entry(n: u8, rows: u64, order: u32) -> Entry {
         sender: Address([n; 20]),
         header: Digest([0; 32]),
         update: Digest([0; 32]),
+        salt: Digest([0; 32]),
         rows_declared: rows,
         rows_counted: rows,
         bond: Amount::ZERO,

@@ -1,0 +1,41 @@
+//! The rows that judge a round: drawn and shown as an honest coordinator does, unless a test asks for a lie.
+
+use florin_protocol::{Code, Digest, Entry, Offer, Report, draw_rows, round_seed};
+
+use super::coordinator::{Answer, Lie, State, refuse};
+
+impl State {
+    /// The seed that the round comes to and the rows that it draws, unless the coordinator lies.
+    pub(super) fn draw(&self, offer: &Offer, entries: &[Entry]) -> (Digest, Vec<u32>) {
+        let mut seed = round_seed(offer.scope, &self.said(), entries);
+        if self.lies(Lie::OtherSeed) {
+            seed = Digest([1; 32]);
+        }
+        let earlier = self.past.iter().flat_map(|past| past.report.holdout.rows.clone());
+        let exposed: Vec<u32> = match self.lies(Lie::SameRows) {
+            true => Vec::new(),
+            false => earlier.collect(),
+        };
+        match self.past.first() {
+            _ if !self.spec.is_round(entries.len()) => (seed, Vec::new()),
+            Some(first) if self.lies(Lie::SameRows) => (seed, first.report.holdout.rows.clone()),
+            _ => (seed, draw_rows(&self.spec.holdout, &exposed, seed).unwrap()),
+        }
+    }
+
+    /// The bytes in which rows are shown.
+    pub(super) fn shown(&self, drawn: &[u32]) -> Vec<u8> {
+        let mut shown = self.holdout.show(drawn).unwrap();
+        if let (true, Some(row)) = (self.lies(Lie::ForgedRow), shown.rows.get_mut(2)) {
+            row.row[0] ^= 1;
+        }
+        shown.to_bytes()
+    }
+
+    pub(super) fn shown_again(&self, report: &Report) -> Answer {
+        match self.lies(Lie::HiddenRows) {
+            true => refuse(Code::NotYetPublic),
+            false => Ok(self.shown(&report.holdout.rows)),
+        }
+    }
+}
