@@ -8,7 +8,7 @@ use florin_learning::{
 };
 
 /// Rows of the digits that only the market judges by.
-pub(super) const HOLDOUT_ROWS: usize = 360;
+pub(super) const HOLDOUT_ROWS: usize = 800;
 /// Fewest rows of a shard.
 const SHARD_ROWS_MIN: usize = 20;
 

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use florin_learning::data::canonical_bytes;
+use anyhow::Context;
 use florin_learning::{Dataset, Reference};
 use florin_protocol::{
     Address, Aggregation, Amount, Budget, Canonical, ChainId, Closing, DataSchema, Digest, Entry,
     Estimator, Holdout, Market as Name, Micro, Model, Offer, Protection, Report, Round, RoundRules,
     SPEC_VERSION, Scope, Scored, Standing, TaskSpec, Tick, Training, blob_digest, close_round,
+    draw_rows, round_seed,
 };
-use florin_work::{Inputs, carry_out, check_model, clip_update, encode};
+use florin_work::{Committed, Inputs, carry_out, check_model, clip_update, encode};
 
 use super::learn::Cohort;
 
@@ -30,7 +31,9 @@ pub(super) struct Sent {
 /// A task whose rounds are played in memory.
 pub(super) struct Market {
     spec: TaskSpec,
-    holdout: Vec<u8>,
+    holdout: Committed,
+    /// Rows of the holdout that judged the rounds before.
+    exposed: Vec<u32>,
     base: Vec<u8>,
     previous: Option<Vec<u8>>,
     before: Option<Report>,
@@ -55,7 +58,7 @@ fn spec(
     cohort: &Cohort,
     protection: Protection,
     purse: Purse,
-    holdout: &[u8],
+    root: Digest,
     base: &[u8],
 ) -> TaskSpec {
     let micro = Micro;
@@ -71,7 +74,11 @@ fn spec(
         model: Model::Mlp { inputs: 64, hidden, classes: 10 },
         base_model: blob_digest(base),
         data: DataSchema { width: 64, classes: 10 },
-        holdout: Holdout { digest: blob_digest(holdout), rows: cohort.holdout.rows() as u32 },
+        holdout: Holdout {
+            root,
+            rows: cohort.holdout.rows() as u32,
+            per_round: (cohort.holdout.rows() / ROUNDS) as u32,
+        },
         training: Training {
             epochs: cohort.training.epochs,
             batch: cohort.training.batch,
@@ -94,7 +101,7 @@ fn spec(
             aggregation: Aggregation::Mean,
             protection,
         },
-        estimator: Estimator::Path { nodes: 3 },
+        estimator: Estimator::Path { nodes: 3, check_pairs: 0 },
         budget: Budget {
             data: if purse == Purse::Priced { fln(1_000_000) } else { fln(1_000) },
             infrastructure: fln(1),
@@ -114,11 +121,12 @@ fn spec(
 
 impl Market {
     pub(super) fn new(cohort: &Cohort, protection: Protection, purse: Purse) -> Self {
-        let holdout = canonical_bytes(&cohort.holdout);
+        let holdout = Committed::new(cohort.holdout.clone());
         let start = cohort.start();
         let mut market = Self {
-            spec: spec(cohort, protection, purse, &holdout, &[]),
+            spec: spec(cohort, protection, purse, holdout.root(), &[]),
             holdout,
+            exposed: Vec::new(),
             base: Vec::new(),
             previous: None,
             before: None,
@@ -148,6 +156,7 @@ impl Market {
                 sender: sent.account,
                 header: Digest([9; 32]),
                 update: blob_digest(&bytes),
+                salt: blob_digest(&bytes),
                 rows_declared: sent.rows,
                 rows_counted: self.spec.rows_counted(sent.rows, bond),
                 bond,
@@ -156,17 +165,6 @@ impl Market {
             by_sender.insert(sent.account, (entry, bytes));
         }
         let (entries, updates): (Vec<Entry>, Vec<Vec<u8>>) = by_sender.into_values().unzip();
-        let outcome = carry_out(
-            &Inputs {
-                spec: &self.spec,
-                base: &self.base,
-                holdout: &self.holdout,
-                entries: &entries,
-                updates: &updates,
-                previous: self.previous.as_deref(),
-            },
-            &mut self.engine,
-        )?;
         let offer = Offer {
             scope,
             base_model: blob_digest(&self.base),
@@ -177,6 +175,22 @@ impl Market {
             reveal_by: Tick(0),
             pool: self.spec.pool_of_round(Round(round), self.before.as_ref())?,
         };
+        let seed = round_seed(scope, &[], &entries);
+        let drawn = draw_rows(&self.spec.holdout, &self.exposed, seed)?;
+        let shown = self.holdout.show(&drawn).context("drawn rows are in the holdout")?;
+        self.exposed.extend(&drawn);
+        let outcome = carry_out(
+            &Inputs {
+                spec: &self.spec,
+                base: &self.base,
+                drawn: &drawn,
+                holdout: &shown.to_bytes(),
+                entries: &entries,
+                updates: &updates,
+                previous: self.previous.as_deref(),
+            },
+            &mut self.engine,
+        )?;
         let report = close_round(&Closing {
             spec: &self.spec,
             offer: &offer,
@@ -184,6 +198,7 @@ impl Market {
             commits: &[],
             entries: &entries,
             missing: &[],
+            rows: &drawn,
             result: Ok(&outcome.result),
             work: &[],
         })?;
