@@ -192,7 +192,8 @@ fn value(
 }
 
 /// The model after the round, as bytes and as numbers: by the task's rule over the updates that were neither set aside
-/// nor excluded, in the order of the senders. Bit for bit the model of a round in which those were never sent.
+/// nor excluded, in the order of the senders. Bit for bit the model of a round in which those set aside were never sent;
+/// so, too, for excluded ones, but that they count where the median is taken.
 pub(crate) fn combine(
     inputs: &Inputs<'_>,
     opened: &Opened,

@@ -18,6 +18,9 @@ const QUORUM: f64 = 0.75;
 /// One other member alone may happen to have learned something else.
 const WITNESSES_MIN: usize = 2;
 
+/// In fewer dimensions random directions agree too often by chance to be told from learned ones.
+const DIMENSIONS_MIN: usize = 400;
+
 /// What one update has in common with an earlier vector.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Likeness {
@@ -27,7 +30,8 @@ pub struct Likeness {
     /// would give. `None` where nobody else resembles the pair.
     pub own: Option<f64>,
     /// How well what the update has beyond the earlier vector agrees with what the others have beyond it, in standard
-    /// deviations of a random direction: about 1 for noise. `None` where there is no such rest, or too few others.
+    /// deviations of a random direction: about 1 for noise. `None` where there is no such rest, too few others, or a model
+    /// of too few parameters.
     pub agreement: Option<f64>,
 }
 
@@ -91,7 +95,8 @@ fn agreement(gram: &Gram, others: &[(usize, f64)], later: usize, earlier: usize)
         let square = rests(k, k);
         (square > ROUNDING * gram.at(k, k)).then(|| square.sqrt())
     };
-    let whole = length(later).filter(|_| others.len() >= WITNESSES_MIN)?;
+    let told = others.len() >= WITNESSES_MIN && gram.dimensions() >= DIMENSIONS_MIN;
+    let whole = length(later).filter(|_| told)?;
     let mut seen: Vec<(f64, f64)> = others
         .iter()
         .map(|&(k, rows)| {

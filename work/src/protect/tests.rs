@@ -92,7 +92,7 @@ fn idle_members_repeat_nothing() {
 /// Three members share the first axis and have an own one each; own parts are orthogonal.
 fn alike(own: f32) -> Vec<Vec<f32>> {
     let axis = |i: usize| {
-        let mut vector = vec![0.0; 16];
+        let mut vector = vec![0.0; 400];
         (vector[0], vector[i]) = (1.0, own);
         vector
     };
@@ -143,6 +143,11 @@ proptest! {
     ) {
         let square: f32 = own.iter().map(|v| v * v).sum();
         prop_assume!(square > 0.01);
+        // Whoever is like somebody else has other rules to fear.
+        let mut vectors: Vec<&[f32]> = others.iter().map(Vec::as_slice).collect();
+        vectors.push(&own);
+        let gram = Gram::of(&vectors);
+        prop_assume!((0..3).all(|k| gram.cosine(k, 3) < 0.8));
         let rows = 60;
         let alone = |split: bool| {
             let pieces = if split { parts } else { 1 };
