@@ -1,10 +1,10 @@
 //! Which rows of the holdout judge a round: drawn by a seed that nobody could know before the reveals closed, among the
 //! rows that no earlier round was judged by.
 
+use crate::holdout::Holdout;
 use crate::id::{Address, Digest};
 use crate::message::Scope;
 use crate::report::Entry;
-use crate::task::Holdout;
 
 /// The seed of everything random in a round: which round it is, the commits, and what the reveals disclosed. While
 /// commits are open the salts are known to their senders only. A sender can still keep its update back, and nothing else:

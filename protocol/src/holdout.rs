@@ -12,10 +12,66 @@
 //! follows from all the rows together, so that nothing besides them has to be kept.
 
 use borsh::{BorshDeserialize, BorshSerialize};
+use serde::{Deserialize, Serialize};
 
 use crate::bytes::DecodeError;
 use crate::id::Digest;
-use crate::limits::SHOWN_BYTES_MAX;
+use crate::limits::{HOLDOUT_PER_ROUND_MAX, HOLDOUT_ROWS_MAX, SHOWN_BYTES_MAX};
+use crate::task::{SpecError, require, wrong};
+
+/// The committed validation rows. Each round is judged by some of them, drawn after its reveals have closed; nobody is
+/// judged by a row that anybody could have seen before.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Holdout {
+    /// Root of the tree over them: [`RowTree`].
+    pub root: Digest,
+    /// How many there are.
+    pub rows: u32,
+    /// How many judge one round; they are shown with it and never judge another.
+    pub per_round: u32,
+}
+
+impl Holdout {
+    pub(crate) fn check(&self, rounds: u32, width: u32) -> Result<(), SpecError> {
+        require(
+            (2..=HOLDOUT_ROWS_MAX).contains(&self.rows) && self.root != Digest::default(),
+            "holdout.rows",
+            self.rows,
+            "a task needs a holdout of 2 to 16777216 rows: without it no update can be valued",
+        )?;
+        require(
+            (2..=HOLDOUT_PER_ROUND_MAX).contains(&self.per_round),
+            "holdout.per_round",
+            self.per_round,
+            "use 2 to 65536 rows a round: one row has no standard error",
+        )?;
+        let needed = u64::from(rounds).saturating_mul(self.per_round.into());
+        if needed > u64::from(self.rows) {
+            let most = self.rows.checked_div(rounds).unwrap_or_default();
+            let right = format!(
+                "{rounds} rounds take {needed} rows, and the holdout has {}: a row judges one round \
+                 only. Use at most {most} rows a round, fewer rounds, or more rows",
+                self.rows
+            );
+            return Err(wrong("holdout.per_round", self.per_round, right));
+        }
+        let bytes = self.shown_bytes_max(width);
+        if bytes > SHOWN_BYTES_MAX {
+            let right = format!(
+                "with their proofs they take {bytes} bytes: use fewer, for at most {SHOWN_BYTES_MAX}"
+            );
+            return Err(wrong("holdout.per_round", self.per_round, right));
+        }
+        Ok(())
+    }
+
+    /// The most bytes that one round's rows of `width` features take with their proofs.
+    #[must_use]
+    pub fn shown_bytes_max(&self, width: u32) -> u64 {
+        ShownRows::bytes_max(self.per_round, width, self.rows)
+    }
+}
 
 /// Hashes in the longest proof of a row: 2³² rows have no more levels.
 const LEVELS_MAX: usize = 32;

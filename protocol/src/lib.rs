@@ -69,7 +69,7 @@ pub use bytes::{Canonical, DecodeError, blob_digest};
 pub use code::{Code, Rejection};
 pub use draw::{DrawError, draw_rows, round_seed};
 pub use fixed::{FixedError, Micro};
-pub use holdout::{RowTree, ShownRow, ShownRows};
+pub use holdout::{Holdout, RowTree, ShownRow, ShownRows};
 pub use id::{Address, ChainId, Digest, IdError, Market, NodeKey, PayoutId, Round, TaskId};
 pub use message::{
     AbandonReason, Commit, Enrol, Missing, Offer, Receipt, RoundOutcome, Scope, UpdateHeader,
@@ -89,8 +89,8 @@ pub use sign::{
 };
 pub use statement::{Statement, nats};
 pub use task::{
-    Aggregation, Budget, Clip, DUST_PER_ROUND, DataSchema, Estimator, Holdout, Model, Protection,
-    Repeats, RoundRules, SETTLE_MS_MARGIN, SPEC_VERSION, SpecError, TaskSpec, Training,
+    Aggregation, Budget, Clip, DUST_PER_ROUND, DataSchema, Estimator, Model, Protection, Repeats,
+    RoundRules, SETTLE_MS_MARGIN, SPEC_VERSION, SpecError, TaskSpec, Training,
 };
 pub use time::Tick;
 pub use wire::{

@@ -5,11 +5,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::bytes::Canonical;
 use crate::fixed::Micro;
-use crate::holdout::ShownRows;
+use crate::holdout::Holdout;
 use crate::id::{Address, Digest, Market, TaskId};
 use crate::limits::{
-    CHECK_PAIRS_MAX, COHORT_MAX, HOLDOUT_PER_ROUND_MAX, HOLDOUT_ROWS_MAX, NAME_BYTES_MAX,
-    NODES_MAX, PHASE_MS_MAX, ROUNDS_MAX, SHOWN_BYTES_MAX,
+    CHECK_PAIRS_MAX, COHORT_MAX, NAME_BYTES_MAX, NODES_MAX, PHASE_MS_MAX, ROUNDS_MAX,
 };
 use crate::money::Amount;
 use crate::time::Tick;
@@ -106,19 +105,6 @@ pub struct DataSchema {
     pub width: u32,
     /// Number of labels; labels are `0..classes`.
     pub classes: u32,
-}
-
-/// The committed validation rows. Each round is judged by some of them, drawn after its reveals have closed; nobody is
-/// judged by a row that anybody could have seen before.
-#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Holdout {
-    /// Root of the tree over them: [`crate::holdout`].
-    pub root: Digest,
-    /// How many there are.
-    pub rows: u32,
-    /// How many judge one round; they are shown with it and never judge another.
-    pub per_round: u32,
 }
 
 /// Local training: SGD.
@@ -325,7 +311,7 @@ pub(crate) fn wrong(
     SpecError { key, value: value.to_string(), right: right.into() }
 }
 
-fn require(
+pub(crate) fn require(
     holds: bool,
     key: &'static str,
     value: impl std::fmt::Display,
@@ -424,47 +410,6 @@ impl TaskSpec {
             nodes,
             "use 1 to 8 Gauss-Legendre nodes; 3 is the default",
         )
-    }
-}
-
-impl Holdout {
-    fn check(&self, rounds: u32, width: u32) -> Result<(), SpecError> {
-        require(
-            (2..=HOLDOUT_ROWS_MAX).contains(&self.rows) && self.root != Digest::default(),
-            "holdout.rows",
-            self.rows,
-            "a task needs a holdout of 2 to 16777216 rows: without it no update can be valued",
-        )?;
-        require(
-            (2..=HOLDOUT_PER_ROUND_MAX).contains(&self.per_round),
-            "holdout.per_round",
-            self.per_round,
-            "use 2 to 65536 rows a round: one row has no standard error",
-        )?;
-        let needed = u64::from(rounds).saturating_mul(self.per_round.into());
-        if needed > u64::from(self.rows) {
-            let most = self.rows.checked_div(rounds).unwrap_or_default();
-            let right = format!(
-                "{rounds} rounds take {needed} rows, and the holdout has {}: a row judges one round \
-                 only. Use at most {most} rows a round, fewer rounds, or more rows",
-                self.rows
-            );
-            return Err(wrong("holdout.per_round", self.per_round, right));
-        }
-        let bytes = self.shown_bytes_max(width);
-        if bytes > SHOWN_BYTES_MAX {
-            let right = format!(
-                "with their proofs they take {bytes} bytes: use fewer, for at most {SHOWN_BYTES_MAX}"
-            );
-            return Err(wrong("holdout.per_round", self.per_round, right));
-        }
-        Ok(())
-    }
-
-    /// The most bytes that one round's rows of `width` features take with their proofs.
-    #[must_use]
-    pub fn shown_bytes_max(&self, width: u32) -> u64 {
-        ShownRows::bytes_max(self.per_round, width, self.rows)
     }
 }
 

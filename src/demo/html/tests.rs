@@ -31,6 +31,19 @@ fn scored(at: usize, round: u32) -> (i64, u64, Reason) {
     }
 }
 
+fn entry(at: usize) -> Entry {
+    Entry {
+        sender: address(at),
+        header: Digest::default(),
+        update: Digest::default(),
+        salt: Digest::default(),
+        rows_declared: 100,
+        rows_counted: 100,
+        bond: florins(20),
+        order: at as u32 + 1,
+    }
+}
+
 fn report(round: u32) -> Report {
     let mut lines = Vec::new();
     let mut scores = Vec::new();
@@ -46,16 +59,6 @@ fn report(round: u32) -> Report {
         let account = address(at);
         scores.push(Scored { account, score_nano, error_nano, excluded, treatment });
     }
-    let entry = |at| Entry {
-        sender: address(at),
-        header: Digest::default(),
-        update: Digest::default(),
-        salt: Digest::default(),
-        rows_declared: 100,
-        rows_counted: 100,
-        bond: florins(20),
-        order: at as u32 + 1,
-    };
     let entries = (0..PARTICIPANTS.len()).map(entry).collect();
     let loss = |round: u32| 2_300_000_000 / i64::from(round + 1);
     let market = Market { chain: ChainId(1), genesis: Digest::default() };
