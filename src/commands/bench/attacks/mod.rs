@@ -128,7 +128,7 @@ const HEADS: [&str; 6] = [
 ];
 
 /// Takes the last public step out of an update, whether it is a replay or not.
-fn innovate(delta: &mut Vec<f32>, step: Option<&Vec<f32>>) {
+fn innovate(delta: &mut [f32], step: Option<&Vec<f32>>) {
     let Some(step) = step else { return };
     let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(a * b)).sum::<f64>();
     let along = dot(delta, step) / dot(step, step).max(f64::MIN_POSITIVE);

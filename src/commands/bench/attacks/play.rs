@@ -35,7 +35,7 @@ impl Roles {
 }
 
 /// How updates are changed before they are sent; for what is compared but not built in.
-pub(super) type Before = fn(&mut Vec<f32>, step: Option<&Vec<f32>>);
+pub(super) type Before = fn(&mut [f32], step: Option<&Vec<f32>>);
 
 /// Plays every round of a task.
 pub(super) fn play(

@@ -56,7 +56,7 @@ struct Found {
 
 pub(super) fn run(seeds: u64) -> anyhow::Result<Vec<Row>> {
     let jobs = settings(seeds);
-    let found = parallel(&jobs, |setting| study(setting))?;
+    let found = parallel(&jobs, study)?;
     let mut table = Table::new(&[
         ">n",
         ">honest pairs",
