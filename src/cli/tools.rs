@@ -62,9 +62,28 @@ pub(crate) struct Bench {
     /// Write the rows as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// Folder of Python packages (torch, numpy) for the neighbours' rows
+    /// Folder of Python packages (torch, numpy; for contribution shapiq, pyDVL) for the neighbours' rows
     #[arg(long, value_name = "DIR")]
     pub(crate) python: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) contribution: BenchContribution,
+}
+
+/// What only `florin bench contribution` listens to.
+#[derive(Debug, Args)]
+pub(crate) struct BenchContribution {
+    /// contribution: a few minutes instead of an hour, on fewer games and rounds
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// contribution: training rounds of each kind, seed and number of players
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=50))]
+    pub(crate) rounds: Option<u32>,
+    /// contribution: also rounds on the MNIST-like IDX files of this folder
+    #[arg(long, value_name = "DIR")]
+    pub(crate) idx: Option<PathBuf>,
+    /// contribution, attacks: write plots into this folder, and refresh the tables of its contribution.md
+    #[arg(long, value_name = "DIR")]
+    pub(crate) docs: Option<PathBuf>,
 }
 
 /// The benchmarks.
@@ -78,4 +97,6 @@ pub(crate) enum BenchName {
     Ledger,
     /// What attackers of the demonstration's market earn, beside what they earn honestly
     Attacks,
+    /// What updates are worth, beside shapiq and pyDVL
+    Contribution,
 }

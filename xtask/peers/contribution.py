@@ -109,12 +109,12 @@ def shapley(worths, players):
 def of_shapiq(build, repeats=False):
     def run(game, budgets, deadline):
         for budget in budgets:
-            if time.perf_counter() > deadline:
+            if time.process_time() > deadline:
                 return
             game.forget()
-            begun = time.perf_counter()
+            begun = time.process_time()
             found = build(game.players, game.seed).approximate(budget, game)
-            seconds = time.perf_counter() - begun
+            seconds = time.process_time() - begun
             values = numpy.zeros(game.players)
             for coalition, value in found.dict_values.items():
                 if len(coalition) == 1:
@@ -145,17 +145,17 @@ class Watch(StoppingCriterion):
         super().__init__()
         self.game, self.left, self.deadline = game, list(budgets), deadline
         self.seen = []
-        self.begun = time.perf_counter()
+        self.begun = time.process_time()
         self.watching = 0.0
 
     def _check(self, result):
-        now = time.perf_counter()
+        now = time.process_time()
         seconds = now - self.begun - self.watching
         evaluations = self.game.evaluations() if self.left else 0
         while self.left and evaluations >= self.left[0]:
             error = self.game.error(result.values)
             self.seen.append((self.left.pop(0), evaluations, error, seconds))
-        self.watching += time.perf_counter() - now
+        self.watching += time.process_time() - now
         if not self.left or now > self.deadline:
             self._converged = numpy.full_like(result.indices, True, dtype=bool)
             return Status.Converged
@@ -231,7 +231,7 @@ ESTIMATORS = {
 
 def trials(run, games, budgets, seconds):
     """All instances of one game: budget after budget, until it is accurate enough or time is over."""
-    begun = time.perf_counter()
+    begun = time.process_time()
     if getattr(run, "whole", False):
         for at, game in enumerate(games):
             deadline = begun + seconds * (at + 1) / len(games)
@@ -259,7 +259,7 @@ def versions():
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("--seconds", type=float, default=20.0, help="for one estimator on one game")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of processor time, for one estimator on one game")
     parser.add_argument("--only", help="only estimators with this in their names")
     return parser.parse_args()
 

@@ -15,11 +15,12 @@ enum Neighbours {
     Contribution,
 }
 
-const BENCHMARKS: [(&str, Neighbours); 4] = [
+const BENCHMARKS: [(&str, Neighbours); 5] = [
     ("aggregate", Neighbours::Learning),
     ("train", Neighbours::Learning),
     ("ledger", Neighbours::Nobody),
     ("contribution", Neighbours::Contribution),
+    ("attacks", Neighbours::Nobody),
 ];
 
 /// Runs one benchmark; `arguments` are its name, `--json FILE` and its own flags, which go to the

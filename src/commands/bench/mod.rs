@@ -2,6 +2,7 @@
 
 mod aggregate;
 mod attacks;
+mod contribution;
 mod ledger;
 mod peers;
 mod train;
@@ -36,8 +37,25 @@ impl Row {
 
     /// A figure that must not be above `bar`.
     fn at_most(name: impl Into<String>, value: f64, unit: &str, bar: f64) -> Self {
-        let text = format!("≤ {} {unit}", figure(bar));
+        let text = format!("≤ {} {unit}", figure(bar)).trim_end().to_owned();
         Self { bar: text, holds: Some(value <= bar), ..Self::plain(name, value, unit) }
+    }
+
+    /// A figure that must be below `bar`.
+    fn below(name: impl Into<String>, value: f64, unit: &str, bar: f64) -> Self {
+        let text = format!("< {} {unit}", figure(bar));
+        Self { bar: text, holds: Some(value < bar), ..Self::plain(name, value, unit) }
+    }
+
+    /// A figure that shows that a bar is out of reach.
+    fn missed(name: impl Into<String>, value: f64, unit: &str) -> Self {
+        Self { holds: Some(false), ..Self::plain(name, value, unit) }
+    }
+
+    /// The same with a figure to aim at, beyond the bar.
+    fn aiming_at(mut self, aim: f64) -> Self {
+        self.bar = format!("{}, aim {}", self.bar, figure(aim));
+        self
     }
 
     /// A figure that must not be below `bar`.
@@ -70,11 +88,13 @@ pub(super) fn run(arguments: &Bench) -> anyhow::Result<Exit> {
         );
     }
     let python = arguments.python.as_deref();
-    let rows = match arguments.name {
-        BenchName::Aggregate => aggregate::run(python)?,
-        BenchName::Train => train::run(python)?,
-        BenchName::Ledger => ledger::run()?,
-        BenchName::Attacks => attacks::run()?,
+    let of_rows = |rows: Vec<Row>| anyhow::Ok((serde_json::to_value(&rows)?, rows));
+    let (numbers, rows) = match arguments.name {
+        BenchName::Aggregate => of_rows(aggregate::run(python)?)?,
+        BenchName::Train => of_rows(train::run(python)?)?,
+        BenchName::Ledger => of_rows(ledger::run()?)?,
+        BenchName::Attacks => of_rows(attacks::run()?)?,
+        BenchName::Contribution => contribution::run(arguments)?,
     };
     let mut table = Table::new(&["what", ">value", "unit", "bar", ""]);
     for row in &rows {
@@ -92,8 +112,11 @@ pub(super) fn run(arguments: &Bench) -> anyhow::Result<Exit> {
         ]);
     }
     table.print();
+    if let (BenchName::Attacks, Some(folder)) = (arguments.name, &arguments.contribution.docs) {
+        contribution::write_rows(folder, "attacks", &rows)?;
+    }
     if let Some(file) = &arguments.json {
-        let text = serde_json::to_string_pretty(&rows)?;
+        let text = serde_json::to_string_pretty(&numbers)?;
         std::fs::write(file, text + "\n").with_context(|| file.display().to_string())?;
     }
     let missed = rows.iter().any(|row| row.holds == Some(false));

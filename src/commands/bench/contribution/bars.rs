@@ -1,0 +1,158 @@
+//! The figures that the issue asks for, held against their bars.
+
+use super::super::Row;
+use super::curve::{Curve, Reached, error_ratio, median};
+use super::ours::OURS;
+use super::rounds::{Inside, spread};
+
+/// Evaluations to 1 % on real rounds, by players.
+const ROUND_MAX: [(usize, f64); 2] = [(10, 40.0), (20, 60.0)];
+/// Median error of the path on real rounds, by players.
+const PATH_MAX: [(usize, f64); 2] = [(10, 0.015), (20, 0.005)];
+/// Games with the evaluations to 1 % that must not be reached, and those to aim at.
+const GAMES_BELOW: [(&str, f64, f64); 4] = [
+    ("saturating-10", 110.0, 90.0),
+    ("saturating-20", 473.0, 222.0),
+    ("coverage-10", 293.0, 149.0),
+    ("coverage-20", 3_887.0, 1_546.0),
+];
+/// Seconds of an estimator at 20 players, the evaluations left out.
+const OVERHEAD_MAX: f64 = 0.01;
+/// Where the overhead is taken.
+const OVERHEAD_GAME: &str = "saturating-20";
+/// The accuracy of real rounds of 20 players.
+pub(super) const STEPS_GAME: &str = "mlp-accuracy-20";
+
+/// A curve by its game and estimator.
+fn find<'a>(curves: &'a [Curve], game: &str, estimator: &str) -> Option<&'a Curve> {
+    curves.iter().find(|curve| curve.game == game && curve.estimator == estimator)
+}
+
+fn is_ours(curve: &Curve) -> bool {
+    curve.estimator.starts_with(OURS)
+}
+
+/// The peer that needs the fewest evaluations on a game, where one reaches 1 % at all.
+fn best_peer<'a>(curves: &'a [Curve], game: &str) -> Option<(&'a Curve, f64)> {
+    let peers = curves.iter().filter(|curve| curve.game == game && !is_ours(curve));
+    let reached = peers.filter_map(|curve| Some((curve, curve.reached()?.evaluations()?)));
+    reached.min_by(|a, b| a.1.total_cmp(&b.1))
+}
+
+/// Real rounds of `task`: the samplers' evaluations and the path's error.
+pub(super) fn rounds(task: &str, players: usize, inside: &[Inside], curves: &[Curve]) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let what = format!("{task} round, n = {players}, loss");
+    let of = |bars: &[(usize, f64)]| bars.iter().find(|bar| bar.0 == players).map(|bar| bar.1);
+    for curve in curves {
+        let name = format!("{what}: {} to 1 %", curve.estimator);
+        match (curve.reached(), of(&ROUND_MAX)) {
+            (Some(Reached::At(value) | Reached::Within(value)), Some(bar))
+                if curve.estimator.ends_with("odd") =>
+            {
+                rows.push(Row::at_most(name, value, "evaluations", bar));
+            }
+            (Some(Reached::At(value) | Reached::Within(value)), _) => {
+                rows.push(Row::plain(name, value, "evaluations"));
+            }
+            (Some(Reached::Never(best)), _) => {
+                rows.push(Row::missed(name, 100.0 * best.error, "% at best"));
+            }
+            (None, _) => {}
+        }
+    }
+    if let (Some(error), Some(bar)) = (spread(inside, |round| round.path, 0.5), of(&PATH_MAX)) {
+        let name = format!("{what}: {OURS} path, median of {} rounds", inside.len());
+        rows.push(Row::at_most(name, 100.0 * error, "%", 100.0 * bar));
+    }
+    rows
+}
+
+/// The games of published formulas, each with the best peer of this run.
+pub(super) fn games(curves: &[Curve]) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (game, bar, aim) in GAMES_BELOW {
+        let title = game.replace('-', ", n = ");
+        let Some(ours) = find(curves, game, &format!("{OURS} odd")) else { continue };
+        let name = format!("{title}: {} to 1 %", ours.estimator);
+        match ours.reached() {
+            Some(Reached::At(value) | Reached::Within(value)) => {
+                let row = Row::below(name, value, "evaluations", bar);
+                rows.push(row.aiming_at(aim));
+            }
+            Some(Reached::Never(best)) => {
+                rows.push(Row::missed(name, 100.0 * best.error, "% at best"));
+            }
+            None => {}
+        }
+        if let Some((peer, value)) = best_peer(curves, game) {
+            let name = format!("{title}: best peer, {}", peer.estimator);
+            rows.push(Row::plain(name, value, "evaluations"));
+        }
+    }
+    rows
+}
+
+/// Steps instead of slopes: not worse than LeverageSHAP.
+pub(super) fn steps(curves: &[Curve]) -> Vec<Row> {
+    /// The two draw different coalitions: medians of a few rounds differ by that much by luck.
+    const LUCK: f64 = 1.05;
+    let of = |estimator: &str| find(curves, STEPS_GAME, &format!("{OURS} {estimator}"));
+    let (Some(odd), Some(leverage)) = (of("odd"), of("LeverageSHAP")) else { return Vec::new() };
+    let mut rows = Vec::new();
+    for curve in [odd, leverage] {
+        if let Some(value) = curve.reached().and_then(Reached::evaluations) {
+            let name = format!("accuracy of rounds, n = 20: {} to 1 %", curve.estimator);
+            rows.push(Row::plain(name, value, "evaluations"));
+        }
+    }
+    if let Some(ratio) = error_ratio(odd, leverage) {
+        let name = "accuracy of rounds, n = 20: error of odd ÷ that of LeverageSHAP, all budgets";
+        rows.push(Row::at_most(name, ratio, "", LUCK));
+    }
+    rows
+}
+
+/// What estimators cost without evaluations, at the first budget that reaches 1 %.
+pub(super) fn overhead(curves: &[Curve]) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let here = curves.iter().filter(|curve| curve.game == OVERHEAD_GAME);
+    for curve in here {
+        let Some(point) = curve.first_within() else { continue };
+        let name = format!("overhead to 1 %, saturating, n = 20: {}", curve.estimator);
+        let value = 1_000.0 * point.seconds;
+        if curve.estimator == format!("{OURS} odd") {
+            rows.push(Row::at_most(name, value, "ms", 1_000.0 * OVERHEAD_MAX));
+        } else if !is_ours(curve)
+            && best_peer(curves, OVERHEAD_GAME)
+                .is_some_and(|best| best.0.estimator == curve.estimator)
+        {
+            rows.push(Row::plain(name, value, "ms"));
+        }
+    }
+    rows
+}
+
+/// The error of the path at one half and at nine tenths of the rounds of each regime.
+pub(super) fn by_regime(inside: &[Inside]) -> Vec<(String, usize, [f64; 4])> {
+    let mut regimes: Vec<&str> = inside.iter().map(|round| round.regime).collect();
+    regimes.dedup();
+    regimes.sort_unstable();
+    regimes.dedup();
+    let of = |regime: &str| {
+        let rounds: Vec<Inside> =
+            inside.iter().filter(|round| round.regime == regime).cloned().collect();
+        let mid = |read: fn(&Inside) -> f64| median(rounds.iter().map(read));
+        Some((
+            regime.to_owned(),
+            rounds.len(),
+            [
+                mid(|round| round.path)?,
+                spread(&rounds, |round| round.path, 0.9)?,
+                mid(|round| round.first_order)?,
+                mid(|round| round.cosine)?,
+            ],
+        ))
+    };
+    regimes.into_iter().filter_map(of).collect()
+}

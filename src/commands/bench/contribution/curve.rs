@@ -1,0 +1,231 @@
+//! The arithmetic of the comparison: errors, medians, and where a curve reaches one per cent.
+
+use serde::{Deserialize, Serialize};
+
+/// The error at which estimators are compared.
+pub(super) const TARGET: f64 = 0.01;
+
+/// One estimate of one instance of a game, held against the exact values.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Trial {
+    /// Evaluations it was allowed.
+    pub(super) budget: u64,
+    /// Which instance.
+    pub(super) instance: usize,
+    /// Different coalitions it asked for.
+    pub(super) evaluations: u64,
+    /// `‖φ̂ − φ‖₂ / ‖φ‖₂`.
+    pub(super) error: f64,
+    /// Its own time, the worths being looked up in a table.
+    pub(super) seconds: f64,
+}
+
+/// The medians over all instances at one budget.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(super) struct Point {
+    /// Different coalitions asked for.
+    pub(super) evaluations: f64,
+    /// Relative error.
+    pub(super) error: f64,
+    /// Seconds.
+    pub(super) seconds: f64,
+}
+
+/// One estimator on one game, budget after budget.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Curve {
+    /// Whose.
+    pub(super) estimator: String,
+    /// On which game.
+    pub(super) game: String,
+    /// Medians, in the order of the budgets.
+    pub(super) points: Vec<Point>,
+}
+
+/// Where a curve comes down to [`TARGET`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Reached {
+    /// At so many evaluations, between two budgets.
+    At(f64),
+    /// At its first budget already.
+    Within(f64),
+    /// Nowhere; its best point.
+    Never(Point),
+}
+
+impl Reached {
+    /// Evaluations, where it came down.
+    pub(super) fn evaluations(self) -> Option<f64> {
+        match self {
+            Self::At(evaluations) | Self::Within(evaluations) => Some(evaluations),
+            Self::Never(_) => None,
+        }
+    }
+}
+
+impl Curve {
+    /// The medians of the budgets at which all `instances` were estimated.
+    pub(super) fn of(estimator: &str, game: &str, trials: &[Trial], instances: usize) -> Self {
+        let mut budgets: Vec<u64> = trials.iter().map(|trial| trial.budget).collect();
+        budgets.sort_unstable();
+        budgets.dedup();
+        let points = budgets.into_iter().filter_map(|budget| {
+            let at: Vec<&Trial> = trials.iter().filter(|trial| trial.budget == budget).collect();
+            let of = |read: &dyn Fn(&Trial) -> f64| median(at.iter().map(|trial| read(trial)));
+            (at.len() == instances).then(|| {
+                Some(Point {
+                    evaluations: of(&|trial| trial.evaluations as f64)?,
+                    error: of(&|trial| trial.error)?,
+                    seconds: of(&|trial| trial.seconds)?,
+                })
+            })?
+        });
+        Self { estimator: estimator.to_owned(), game: game.to_owned(), points: points.collect() }
+    }
+
+    /// Where the curve first comes down to [`TARGET`]; between two budgets the error is taken to
+    /// fall as a power of the evaluations. `None` for a curve without points.
+    pub(super) fn reached(&self) -> Option<Reached> {
+        let below = self.points.iter().position(|point| point.error <= TARGET);
+        Some(match below {
+            Some(0) => Reached::Within(self.points[0].evaluations),
+            Some(at) => {
+                let (above, below) = (self.points[at - 1], self.points[at]);
+                Reached::At(between(above, below))
+            }
+            None => {
+                let best = self.points.iter().min_by(|a, b| a.error.total_cmp(&b.error))?;
+                Reached::Never(*best)
+            }
+        })
+    }
+
+    /// The first point at or below [`TARGET`].
+    pub(super) fn first_within(&self) -> Option<Point> {
+        self.points.iter().copied().find(|point| point.error <= TARGET)
+    }
+}
+
+/// Where the line between two points, drawn on logarithmic axes, crosses [`TARGET`].
+fn between(above: Point, below: Point) -> f64 {
+    /// Errors below this are nothing but rounding.
+    const ERROR_MIN: f64 = 1e-12;
+    let (high, low) = (above.error.ln(), below.error.max(ERROR_MIN).ln());
+    let share = (high - TARGET.ln()) / (high - low);
+    (above.evaluations.ln() + share * (below.evaluations.ln() - above.evaluations.ln())).exp()
+}
+
+/// How far `estimate` is from `exact`, as a share of the length of `exact`.
+pub(super) fn relative_error(estimate: &[f64], exact: &[f64]) -> f64 {
+    let apart: f64 = estimate.iter().zip(exact).map(|(a, b)| (a - b) * (a - b)).sum();
+    let length: f64 = exact.iter().map(|b| b * b).sum();
+    (apart / length).sqrt()
+}
+
+/// The middle value, or the mean of the two in the middle; `None` of nothing.
+pub(super) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    quantile(values, 0.5)
+}
+
+/// The value below which a `share` of all lies, interpolated; `None` of nothing.
+pub(super) fn quantile(values: impl Iterator<Item = f64>, share: f64) -> Option<f64> {
+    let mut sorted: Vec<f64> = values.collect();
+    sorted.sort_by(f64::total_cmp);
+    let place = share * sorted.len().checked_sub(1)? as f64;
+    let (low, part) = (place.floor() as usize, place.fract());
+    let high = (low + 1).min(sorted.len() - 1);
+    Some(sorted[low] * (1.0 - part) + sorted[high] * part)
+}
+
+/// The geometric mean of how many times larger the error of `ours` is than that of `theirs`, over
+/// the points where both used about as many evaluations; `None` where there is none.
+pub(super) fn error_ratio(ours: &Curve, theirs: &Curve) -> Option<f64> {
+    /// Evaluations that differ by less than this share are about as many.
+    const ALIKE: f64 = 0.05;
+    let mut logs = Vec::new();
+    for point in &ours.points {
+        let alike = |other: &&Point| {
+            (other.evaluations / point.evaluations - 1.0).abs() < ALIKE && other.error > 0.0
+        };
+        if let Some(other) = theirs.points.iter().find(alike)
+            && point.error > 0.0
+        {
+            logs.push((point.error / other.error).ln());
+        }
+    }
+    (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
+}
+
+/// Budgets from `first` to `last`, each larger by `ratio` than the one before.
+pub(super) fn budgets(first: u64, last: u64, ratio: f64) -> Vec<u64> {
+    let mut all = vec![first];
+    let mut next = first as f64;
+    while all[all.len() - 1] < last {
+        next = (next * ratio).min(last as f64);
+        // Complementary pairs use up even budgets only.
+        all.push((next / 2.0).round() as u64 * 2);
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trial(budget: u64, instance: usize, error: f64) -> Trial {
+        Trial { budget, instance, evaluations: budget, error, seconds: 0.0 }
+    }
+
+    fn curve(points: &[(f64, f64)]) -> Curve {
+        let points = points
+            .iter()
+            .map(|&(evaluations, error)| Point { evaluations, error, seconds: 0.0 })
+            .collect();
+        Curve { estimator: "e".into(), game: "g".into(), points }
+    }
+
+    #[test]
+    fn the_crossing_lies_on_the_line_between_two_budgets_on_logarithmic_axes() {
+        // From 4 % at 100 to 0.25 % at 1,600 the error falls as 1/evaluations: 1 % at 400.
+        let Some(Reached::At(at)) = curve(&[(100.0, 0.04), (1_600.0, 0.0025)]).reached() else {
+            panic!("it crosses")
+        };
+        assert!((at - 400.0).abs() < 1e-9, "{at}");
+        let first = curve(&[(20.0, 0.01), (40.0, 0.001)]);
+        assert_eq!(first.reached(), Some(Reached::Within(20.0)));
+        let never = curve(&[(20.0, 0.03), (40.0, 0.02), (80.0, 0.025)]);
+        let best = Point { evaluations: 40.0, error: 0.02, seconds: 0.0 };
+        assert_eq!(never.reached(), Some(Reached::Never(best)));
+        assert_eq!(curve(&[]).reached(), None);
+    }
+
+    #[test]
+    fn a_curve_is_made_of_medians_where_no_instance_is_missing() {
+        let trials =
+            [trial(8, 0, 0.5), trial(8, 1, 0.1), trial(8, 2, 0.2), trial(16, 0, 0.1)].to_vec();
+        let curve = Curve::of("e", "g", &trials, 3);
+        assert_eq!(curve.points, [Point { evaluations: 8.0, error: 0.2, seconds: 0.0 }]);
+    }
+
+    #[test]
+    fn errors_and_quantiles_are_as_computed_by_hand() {
+        assert_eq!(relative_error(&[3.0, 1.0], &[3.0, 4.0]), 0.6);
+        assert_eq!(median([4.0, 1.0, 2.0, 3.0].into_iter()), Some(2.5));
+        assert_eq!(quantile([0.0, 10.0].into_iter(), 0.9), Some(9.0));
+        assert_eq!(median(std::iter::empty()), None);
+    }
+
+    #[test]
+    fn errors_are_compared_at_equal_evaluations_only() {
+        let ours = curve(&[(100.0, 0.02), (200.0, 0.08), (900.0, 1.0)]);
+        let theirs = curve(&[(100.0, 0.01), (202.0, 0.01), (400.0, 0.01)]);
+        // Twice and eight times as large: four times in the geometric mean.
+        assert!((error_ratio(&ours, &theirs).unwrap() - 4.0).abs() < 1e-12);
+        assert_eq!(error_ratio(&ours, &curve(&[])), None);
+    }
+
+    #[test]
+    fn budgets_grow_to_the_last_one_and_are_even() {
+        assert_eq!(budgets(20, 100, 1.5), [20, 30, 46, 68, 100]);
+    }
+}

@@ -1,0 +1,120 @@
+//! The games that are played: published formulas, each as a whole table with its exact values.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context;
+use florin_contribution::games::{Formula, Table};
+use serde::Serialize;
+
+use super::curve::budgets;
+
+/// Each budget is larger by so much than the one before.
+const BUDGET_RATIO: f64 = 1.35;
+/// Evaluations of the largest budget where all coalitions are more than that.
+const BUDGET_MAX: u64 = 100_000;
+
+/// One instance of a game.
+pub(super) struct Instance {
+    /// What it was made from; estimators draw from it too.
+    pub(super) seed: u64,
+    /// All worths.
+    pub(super) table: Table,
+    /// The exact Shapley values.
+    pub(super) exact: Vec<f64>,
+}
+
+impl Instance {
+    /// An instance with its exact values worked out.
+    pub(super) fn new(seed: u64, table: Table) -> Self {
+        let exact = table.shapley();
+        Self { seed, table, exact }
+    }
+}
+
+/// A game, in several instances.
+pub(super) struct Played {
+    /// For files and JSON.
+    pub(super) name: String,
+    /// For people.
+    pub(super) title: String,
+    /// How many play.
+    pub(super) players: usize,
+    /// The instances.
+    pub(super) instances: Vec<Instance>,
+    /// Evaluations that estimators are given, ascending.
+    pub(super) budgets: Vec<u64>,
+}
+
+impl Played {
+    /// A game of `players` with the budgets that so many players call for.
+    pub(super) fn new(
+        name: impl Into<String>,
+        title: impl Into<String>,
+        players: usize,
+        instances: Vec<Instance>,
+    ) -> Self {
+        let last = (1_u64 << players).min(BUDGET_MAX);
+        let budgets = budgets(2 * players as u64, last, BUDGET_RATIO);
+        Self { name: name.into(), title: title.into(), players, instances, budgets }
+    }
+}
+
+type Make = fn(usize, u64) -> Formula;
+
+/// The games of published formulas, with so many instances for each number of players.
+pub(super) fn formulas(instances: [(usize, u64); 2]) -> anyhow::Result<Vec<Played>> {
+    let kinds: [(&str, Make); 4] = [
+        ("saturating", Formula::saturating),
+        ("coverage", Formula::coverage),
+        ("interaction", Formula::interaction),
+        ("voting", Formula::voting),
+    ];
+    let mut all = Vec::new();
+    for (players, instances) in instances {
+        for (kind, make) in kinds {
+            let instances = (1..=instances)
+                .map(|seed| Ok(Instance::new(seed, Table::of(&mut make(players, seed))?)))
+                .collect::<anyhow::Result<_>>()?;
+            let title = format!("{kind}, n = {players}");
+            all.push(Played::new(format!("{kind}-{players}"), title, players, instances));
+        }
+    }
+    Ok(all)
+}
+
+#[derive(Serialize)]
+struct GameFile<'a> {
+    name: &'a str,
+    budgets: &'a [u64],
+    instances: Vec<InstanceFile<'a>>,
+}
+
+#[derive(Serialize)]
+struct InstanceFile<'a> {
+    file: String,
+    seed: u64,
+    players: usize,
+    exact: &'a [f64],
+}
+
+/// Writes all games into `folder`: `games.json`, and per instance a file of 2^players doubles,
+/// little endian, bit 0 of the position being player 0.
+pub(super) fn write(games: &[Played], folder: &Path) -> anyhow::Result<()> {
+    let mut index = Vec::new();
+    for game in games {
+        let mut instances = Vec::new();
+        for (at, instance) in game.instances.iter().enumerate() {
+            let file = format!("{}-{at}.f64", game.name);
+            let bytes: Vec<u8> =
+                instance.table.worths().iter().flat_map(|worth| worth.to_le_bytes()).collect();
+            let path = folder.join(&file);
+            fs::write(&path, bytes).with_context(|| path.display().to_string())?;
+            let (seed, exact) = (instance.seed, instance.exact.as_slice());
+            instances.push(InstanceFile { file, seed, players: game.players, exact });
+        }
+        index.push(GameFile { name: &game.name, budgets: &game.budgets, instances });
+    }
+    let path = folder.join("games.json");
+    fs::write(&path, serde_json::to_vec(&index)?).with_context(|| path.display().to_string())
+}

@@ -1,0 +1,305 @@
+//! `florin bench contribution`: our estimators, shapiq's and pyDVL's on the same games in one run.
+
+mod bars;
+mod clock;
+mod curve;
+mod games;
+mod neighbours;
+mod ours;
+mod plot;
+mod report;
+mod rounds;
+mod speed;
+mod training;
+
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+use std::path::Path;
+use std::time::Duration;
+
+use florin_learning::{Engine, EngineKind};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+
+pub(super) use report::write_rows;
+
+use super::Row;
+use crate::cli::Bench;
+use crate::show;
+use curve::Curve;
+use games::{Instance, Played};
+use rounds::{Inside, Samplers, Utility};
+use training::{Round, Task, regimes};
+
+/// Of all real rounds so many are given to every estimator and every peer; the rest only to the
+/// ones that a market uses.
+const COMPARED_ROUNDS: usize = 6;
+/// The convolutional network's rounds of each regime and seed.
+const CNN_ROUNDS_MAX: u32 = 2;
+
+/// How far a run goes.
+struct Extent {
+    /// Instances of each game by its players.
+    instances: [(usize, u64); 2],
+    /// Seeds of each training run.
+    seeds: u64,
+    /// First rounds of each training run that are valued.
+    rounds: u32,
+    /// Seconds of processor time for each estimator on each game.
+    seconds: f64,
+}
+
+impl Extent {
+    fn of(arguments: &Bench) -> Self {
+        let asked = arguments.contribution.rounds;
+        if arguments.contribution.quick {
+            return Self {
+                instances: [(10, 2), (20, 2)],
+                seeds: 1,
+                rounds: asked.unwrap_or(1),
+                seconds: 2.0,
+            };
+        }
+        Self { instances: [(10, 5), (20, 3)], seeds: 3, rounds: asked.unwrap_or(4), seconds: 10.0 }
+    }
+}
+
+/// All that was measured.
+struct Measured {
+    games: Vec<Played>,
+    curves: Vec<Curve>,
+    /// By what the rounds are.
+    inside: Vec<(String, Vec<Inside>)>,
+    versions: BTreeMap<String, String>,
+    machine: String,
+    extent: String,
+}
+
+/// What goes on, in one line.
+struct Progress(Option<ProgressBar>);
+
+impl Progress {
+    fn new() -> anyhow::Result<Self> {
+        /// How often the line turns.
+        const TURN: Duration = Duration::from_millis(120);
+        if !std::io::stderr().is_terminal() {
+            return Ok(Self(None));
+        }
+        let bar = ProgressBar::new_spinner();
+        bar.set_style(ProgressStyle::with_template("{spinner} {elapsed} {msg}")?);
+        bar.enable_steady_tick(TURN);
+        Ok(Self(Some(bar)))
+    }
+
+    /// The next part of the run.
+    fn part(&self, what: &str) {
+        match &self.0 {
+            Some(bar) => bar.set_message(what.to_owned()),
+            None => anstream::eprintln!("{}{what}{:#}", show::DIM, show::DIM),
+        }
+    }
+
+    /// Where it is. Only a terminal is told.
+    fn step(&self, what: &str) {
+        if let Some(bar) = &self.0 {
+            bar.set_message(what.to_owned());
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// All numbers, and the rows that are held against bars.
+pub(super) fn run(arguments: &Bench) -> anyhow::Result<(Value, Vec<Row>)> {
+    let extent = Extent::of(arguments);
+    let progress = Progress::new()?;
+    progress.part("exact values and paths beside libtorch");
+    let mut speed = speed::exact()?;
+    speed.extend(speed::path()?);
+
+    progress.part("games of published formulas");
+    let mut measured = Measured {
+        games: games::formulas(extent.instances)?,
+        curves: Vec::new(),
+        inside: Vec::new(),
+        versions: BTreeMap::new(),
+        machine: machine(),
+        extent: String::new(),
+    };
+    let mut rows = real_rounds(arguments, &extent, &mut measured, &progress)?;
+    compare(arguments.python.as_deref(), &extent, &mut measured, &progress)?;
+    drop(progress);
+
+    rows.extend(bars::games(&measured.curves));
+    rows.extend(bars::steps(&measured.curves));
+    rows.extend(bars::overhead(&measured.curves));
+    rows.extend(speed);
+    report::print(&measured);
+    if let Some(folder) = &arguments.contribution.docs {
+        report::write(folder, &rows, &measured)?;
+    }
+    let numbers = json!({
+        "rows": rows,
+        "curves": measured.curves,
+        "rounds": measured.inside,
+        "versions": measured.versions,
+        "machine": measured.machine,
+        "extent": measured.extent,
+    });
+    Ok((numbers, rows))
+}
+
+/// Which rounds are valued: of which task, by how many participants.
+struct Series {
+    task: Task,
+    players: usize,
+    rounds: u32,
+}
+
+fn real_rounds(
+    arguments: &Bench,
+    extent: &Extent,
+    measured: &mut Measured,
+    progress: &Progress,
+) -> anyhow::Result<Vec<Row>> {
+    let mut engine = engine()?;
+    let few = extent.rounds.min(CNN_ROUNDS_MAX);
+    let rounds = extent.rounds;
+    let mut all = vec![
+        Series { task: Task::digits_mlp()?, players: 10, rounds },
+        Series { task: Task::digits_mlp()?, players: 20, rounds },
+    ];
+    // The plain-Rust engine has no convolutions.
+    if cfg!(feature = "torch") {
+        all.push(Series { task: Task::digits_cnn()?, players: 10, rounds: few });
+    }
+    if let Some(folder) = &arguments.contribution.idx {
+        all.push(Series { task: Task::idx(folder)?, players: 10, rounds: few });
+    }
+    let mut rows = Vec::new();
+    let mut valued = Vec::new();
+    for series in all {
+        let (found, count) = one_series(&series, extent, engine.as_mut(), measured, progress)?;
+        rows.extend(found);
+        valued.push(format!("{count} of {} with n = {}", series.task.model, series.players));
+    }
+    measured.extent = format!(
+        "{} instances of each game of 10 players and {} of 20; real rounds: {}, of which {} went to \
+         everybody and all to `path` and `odd`; up to {} s of processor time for each estimator on each game",
+        extent.instances[0].1,
+        extent.instances[1].1,
+        valued.join(", "),
+        COMPARED_ROUNDS,
+        extent.seconds
+    );
+    Ok(rows)
+}
+
+/// Trains, values and keeps the rounds of one series; returns its rows and how many rounds.
+fn one_series(
+    series: &Series,
+    extent: &Extent,
+    engine: &mut dyn Engine,
+    measured: &mut Measured,
+    progress: &Progress,
+) -> anyhow::Result<(Vec<Row>, usize)> {
+    let Series { task, players, rounds } = series;
+    let players = *players;
+    let what = format!("{} rounds, n = {players}", task.name);
+    progress.part(&format!("{what}: training"));
+    let mut trained: Vec<Round> = Vec::new();
+    for regime in regimes() {
+        for seed in 1..=extent.seeds {
+            trained.extend(task.rounds(&regime, players, *rounds, seed, engine)?);
+        }
+    }
+    let every = trained.len().div_ceil(COMPARED_ROUNDS).max(1);
+    let mut samplers = Samplers::new(players);
+    let (mut inside, mut kept, mut steps) = (Vec::new(), Vec::new(), Vec::new());
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    for (at, round) in trained.iter().enumerate() {
+        progress.step(&format!("{what}: {} of {}, all 2^{players}", at + 1, trained.len()));
+        let instance = rounds::instance(task, round, Utility::Loss, threads)?;
+        samplers.value(&instance)?;
+        inside.push(rounds::look_inside(task, round, &instance.exact, engine)?);
+        if at % every == 0 {
+            kept.push(numbered(instance, at));
+            if task.name == "mlp" {
+                let steps_of = rounds::instance(task, round, Utility::Accuracy, threads)?;
+                steps.push(numbered(steps_of, at));
+            }
+        }
+    }
+    let game = format!("{}-loss-{players}", task.name);
+    let rows = bars::rounds(task.name, players, &inside, &samplers.curves(&game));
+    measured.curves.extend(rounds::points(&inside, &game));
+    let title = format!("{} loss, n = {players}", task.name);
+    measured.games.push(Played::new(game, title, players, kept));
+    if !steps.is_empty() {
+        let game = format!("{}-accuracy-{players}", task.name);
+        let title = format!("{} accuracy, n = {players}", task.name);
+        measured.games.push(Played::new(game, title, players, steps));
+    }
+    measured.inside.push((what, inside));
+    Ok((rows, trained.len()))
+}
+
+/// Rounds of one training run share its seed; estimators shall draw anew for each.
+fn numbered(instance: Instance, at: usize) -> Instance {
+    Instance { seed: 1 + at as u64, ..instance }
+}
+
+/// Ours, then the neighbours, on all games.
+fn compare(
+    packages: Option<&Path>,
+    extent: &Extent,
+    measured: &mut Measured,
+    progress: &Progress,
+) -> anyhow::Result<()> {
+    progress.part("our estimators on all games");
+    for named in ours::ladder()? {
+        for game in &measured.games {
+            progress.step(&format!("{}: {}", game.title, named.name));
+            measured.curves.push(ours::curve(&named, game, extent.seconds)?);
+        }
+    }
+    let Some(packages) = packages else {
+        anstream::eprintln!(
+            "{}shapiq and pyDVL are left out: name a folder of Python packages with --python{:#}",
+            show::NOTE,
+            show::NOTE
+        );
+        return Ok(());
+    };
+    progress.part("shapiq and pyDVL on all games");
+    let folder = tempfile::Builder::new().prefix("florin-bench-").tempdir()?;
+    games::write(&measured.games, folder.path())?;
+    let found =
+        neighbours::run(&measured.games, folder.path(), packages, extent.seconds, |what| {
+            progress.step(what);
+        })?;
+    measured.curves.extend(found.curves);
+    measured.versions = found.versions;
+    Ok(())
+}
+
+/// libtorch where this program has it.
+fn engine() -> anyhow::Result<Box<dyn Engine>> {
+    let kind = if cfg!(feature = "torch") { EngineKind::Torch } else { EngineKind::Reference };
+    Ok(florin_learning::engine(kind, 1)?)
+}
+
+/// The machine in a line.
+fn machine() -> String {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = text.lines().find(|line| line.starts_with("model name"));
+    let model = model.and_then(|line| line.split_once(": ")).map_or("a CPU", |(_, name)| name);
+    format!("{cores} cores of {model}, no GPU")
+}

@@ -1,0 +1,93 @@
+//! shapiq and pyDVL on the same games, in a Python of their own.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use std::collections::BTreeMap;
+
+use anyhow::Context;
+use serde::Deserialize;
+
+use super::curve::{Curve, Trial};
+use super::games::Played;
+
+const SCRIPT: &str = include_str!("../../../../xtask/peers/contribution.py");
+
+/// What the neighbours found.
+#[derive(Default)]
+pub(super) struct Neighbours {
+    /// One curve per estimator and game, as they came.
+    pub(super) curves: Vec<Curve>,
+    /// Package and version.
+    pub(super) versions: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Line {
+    Versions {
+        versions: BTreeMap<String, String>,
+    },
+    Tried {
+        estimator: String,
+        game: String,
+        #[serde(flatten)]
+        trial: Trial,
+    },
+}
+
+/// Runs them on the games that were written into `folder`, `seconds` for each estimator and game;
+/// `see` hears of what is being run.
+pub(super) fn run(
+    games: &[Played],
+    folder: &Path,
+    packages: &Path,
+    seconds: f64,
+    mut see: impl FnMut(&str),
+) -> anyhow::Result<Neighbours> {
+    let complaints = folder.join("stderr.txt");
+    let mut child = Command::new("python3")
+        .arg("-c")
+        .arg(SCRIPT)
+        .arg(folder)
+        .args(["--seconds", &seconds.to_string()])
+        .env("PYTHONPATH", packages)
+        // As many threads as ours: one.
+        .envs(
+            ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"].map(|name| (name, "1")),
+        )
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(File::create(&complaints)?)
+        .spawn()
+        .context("python3 cannot be started")?;
+    let stdout = child.stdout.take().context("python3 has no output")?;
+    let mut found = Neighbours::default();
+    let mut trials: Vec<(String, String, Vec<Trial>)> = Vec::new();
+    for line in BufReader::new(stdout).lines() {
+        let line = line?;
+        match serde_json::from_str(&line).with_context(|| format!("the neighbours: {line:?}"))? {
+            Line::Versions { versions } => found.versions = versions,
+            Line::Tried { estimator, game, trial } => match trials.last_mut() {
+                Some((who, what, trials)) if *who == estimator && *what == game => {
+                    trials.push(trial);
+                }
+                _ => {
+                    see(&format!("{game}: {estimator}"));
+                    trials.push((estimator, game, vec![trial]));
+                }
+            },
+        }
+    }
+    let status = child.wait()?;
+    let said = fs::read_to_string(&complaints).unwrap_or_default();
+    anyhow::ensure!(status.success(), "the neighbours failed ({status}): {}", said.trim());
+    for (estimator, game, trials) in trials {
+        let instances = games.iter().find(|played| played.name == game);
+        let instances = instances.map_or(0, |played| played.instances.len());
+        found.curves.push(Curve::of(&estimator, &game, &trials, instances));
+    }
+    Ok(found)
+}

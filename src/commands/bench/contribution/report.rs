@@ -1,0 +1,277 @@
+//! What is told: tables for the terminal and for the documentation, and the pages they go into.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context;
+
+use super::super::{Row, figure};
+use super::curve::{Curve, Reached, TARGET};
+use super::games::Played;
+use super::ours::OURS;
+use super::plot::{Across, Panel, svg};
+use super::rounds::Inside;
+use super::{Measured, bars};
+use crate::show::{self, Cell, Table};
+
+/// The page whose tables are refreshed, in the folder of the documentation.
+const PAGE: &str = "contribution.md";
+/// The games that are drawn, by name and heading.
+const PANELS: [(&str, &str); 8] = [
+    ("mlp-loss-10", "real rounds, loss, n = 10"),
+    ("mlp-loss-20", "real rounds, loss, n = 20"),
+    ("saturating-10", "saturating game, n = 10"),
+    ("saturating-20", "saturating game, n = 20"),
+    ("coverage-10", "coverage game, n = 10"),
+    ("coverage-20", "coverage game, n = 20"),
+    ("interaction-20", "interaction game, n = 20"),
+    (bars::STEPS_GAME, "real rounds, accuracy (steps), n = 20"),
+];
+
+/// Where a curve reaches 1 % in a game of `players`, in a word: `109`, `≤ 20`, `all` where that
+/// took every coalition, or `1.4 % @ 1,024` where it came nearest.
+fn cell(curve: Option<&Curve>, players: usize) -> String {
+    let all = 2_f64.powi(i32::try_from(players).unwrap_or(i32::MAX));
+    if curve.and_then(Curve::first_within).is_some_and(|point| point.evaluations >= all) {
+        return "all".to_owned();
+    }
+    match curve.and_then(Curve::reached) {
+        Some(Reached::At(evaluations)) => whole(evaluations),
+        Some(Reached::Within(evaluations)) => format!("≤ {}", whole(evaluations)),
+        Some(Reached::Never(best)) => {
+            format!("{} % @ {}", short(100.0 * best.error), whole(best.evaluations))
+        }
+        None => "–".to_owned(),
+    }
+}
+
+/// About two digits.
+fn short(value: f64) -> String {
+    if value < 9.95 { format!("{value:.1}") } else { whole(value) }
+}
+
+fn whole(value: f64) -> String {
+    show::thousands(&format!("{value:.0}"))
+}
+
+/// Evaluations to 1 %, estimators down, games across.
+struct Evaluations {
+    titles: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Evaluations {
+    fn of(curves: &[Curve], games: &[&Played]) -> Self {
+        let mut names: Vec<&str> = Vec::new();
+        for curve in curves {
+            if !names.contains(&curve.estimator.as_str()) {
+                names.push(&curve.estimator);
+            }
+        }
+        let titles = games.iter().map(|game| game.title.clone()).collect();
+        let row = |name: &&str| {
+            let cells = games.iter().map(|game| {
+                cell(
+                    curves.iter().find(|c| c.estimator == *name && c.game == game.name),
+                    game.players,
+                )
+            });
+            let cells: Vec<String> = cells.collect();
+            let is_empty = cells.iter().all(|cell| cell == "–");
+            (!is_empty).then(|| std::iter::once((*name).to_owned()).chain(cells).collect())
+        };
+        Self { titles, rows: names.iter().filter_map(row).collect() }
+    }
+
+    fn markdown(&self) -> String {
+        let mut out = format!("| evaluations to {} % |", TARGET * 100.0);
+        for title in &self.titles {
+            let _ = write!(out, " {title} |");
+        }
+        out.push_str("\n|---|");
+        out.push_str(&"---:|".repeat(self.titles.len()));
+        out.push('\n');
+        for row in &self.rows {
+            let ours = row[0].starts_with(OURS);
+            for (at, cell) in row.iter().enumerate() {
+                let bold = ours && at == 0;
+                let _ = write!(out, "{}{}", if at == 0 { "| " } else { " " }, emphasis(cell, bold));
+                out.push_str(" |");
+            }
+            out.push('\n');
+        }
+        out
+    }
+}
+
+fn emphasis(text: &str, is_bold: bool) -> String {
+    if is_bold { format!("**{text}**") } else { text.to_owned() }
+}
+
+/// Prints the comparison: one table for ten players, one for twenty.
+pub(super) fn print(measured: &Measured) {
+    for players in [10, 20] {
+        let games = of_players(measured, players);
+        let table = Evaluations::of(&measured.curves, &games);
+        anstream::println!(
+            "\n{}Evaluations to {} % relative error, n = {players}{:#}",
+            show::HEAD,
+            TARGET * 100.0,
+            show::HEAD
+        );
+        let mut shown = Table::new(&["", ">", ">", ">", ">", ">", ">", ">", ">"]);
+        let heads = table.titles.iter().map(|title| title.split(", n =").next().unwrap_or(title));
+        shown.row(
+            std::iter::once("estimator").chain(heads).map(|head| Cell::styled(head, show::HEAD)),
+        );
+        for row in &table.rows {
+            let style = match row[0].starts_with(OURS) {
+                true => show::GOOD,
+                false => anstyle::Style::new(),
+            };
+            let cells = row.iter().enumerate().map(|(at, cell)| match at {
+                0 => Cell::styled(cell, style),
+                _ => cell.as_str().into(),
+            });
+            shown.row(cells);
+        }
+        shown.print();
+    }
+    anstream::println!();
+}
+
+fn of_players(measured: &Measured, players: usize) -> Vec<&Played> {
+    measured.games.iter().filter(|game| game.players == players).collect()
+}
+
+/// The bars as Markdown.
+fn bars_markdown(rows: &[Row]) -> String {
+    let mut out = "| what | measured | bar | |\n|---|---:|---|---|\n".to_owned();
+    for row in rows {
+        let mark = match row.holds {
+            Some(true) => "holds",
+            Some(false) => "**missed**",
+            None => "",
+        };
+        let _ = writeln!(
+            out,
+            "| {} | {} {} | {} | {mark} |",
+            row.name,
+            figure(row.value),
+            row.unit,
+            row.bar
+        );
+    }
+    out
+}
+
+fn regimes_markdown(inside: &[(String, Vec<Inside>)]) -> String {
+    let mut out =
+        "| rounds | regime | how many | path, 3 gradients: median | 90 % of rounds below \
+         | first-order: median | cosine: median |\n|---|---|---:|---:|---:|---:|---:|\n"
+            .to_owned();
+    for (what, rounds) in inside {
+        for (regime, count, errors) in bars::by_regime(rounds) {
+            let _ = write!(out, "| {what} | {regime} | {count} |");
+            for error in errors {
+                let _ = write!(out, " {} % |", figure(100.0 * error));
+            }
+            out.push('\n');
+        }
+    }
+    out
+}
+
+fn versions_markdown(measured: &Measured) -> String {
+    let mut out = String::new();
+    for (name, version) in &measured.versions {
+        let _ = writeln!(out, "* {name} {version}");
+    }
+    let _ = writeln!(out, "* Florin {}, {}", env!("CARGO_PKG_VERSION"), measured.machine);
+    let _ = writeln!(out, "* {}", measured.extent);
+    out
+}
+
+/// Writes the plots into `folder`/contribution, and refreshes the tables of the page in `folder`.
+pub(super) fn write(folder: &Path, rows: &[Row], measured: &Measured) -> anyhow::Result<()> {
+    let plots = folder.join("contribution");
+    fs::create_dir_all(&plots).with_context(|| plots.display().to_string())?;
+    let panels: Vec<Panel<'_>> = PANELS.iter().map(|(game, title)| Panel { game, title }).collect();
+    for (file, title, across) in [
+        (
+            "error-against-evaluations.svg",
+            "Relative error against evaluations (medians)",
+            Across::Evaluations,
+        ),
+        ("error-against-time.svg", "Relative error against time (medians)", Across::Seconds),
+    ] {
+        let path = plots.join(file);
+        let picture = svg(title, &panels, &measured.curves, across);
+        fs::write(&path, picture).with_context(|| path.display().to_string())?;
+    }
+    let small = of_players(measured, 10);
+    let large = of_players(measured, 20);
+    refresh(
+        folder,
+        &[
+            ("bars", bars_markdown(rows)),
+            ("evaluations-10", Evaluations::of(&measured.curves, &small).markdown()),
+            ("evaluations-20", Evaluations::of(&measured.curves, &large).markdown()),
+            ("rounds", regimes_markdown(&measured.inside)),
+            ("versions", versions_markdown(measured)),
+        ],
+    )
+}
+
+/// Puts the rows of another benchmark into their place of the page in `folder`.
+pub(in super::super) fn write_rows(folder: &Path, name: &str, rows: &[Row]) -> anyhow::Result<()> {
+    refresh(folder, &[(name, bars_markdown(rows))])
+}
+
+fn refresh(folder: &Path, texts: &[(&str, String)]) -> anyhow::Result<()> {
+    let path = folder.join(PAGE);
+    let mut page = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    for (name, text) in texts {
+        page = refreshed(&page, name, text)
+            .with_context(|| format!("{} has no place for {name}", path.display()))?;
+    }
+    fs::write(&path, page).with_context(|| path.display().to_string())
+}
+
+/// `page` with `text` between the marks of `name`; `None` where it has no such marks.
+fn refreshed(page: &str, name: &str, text: &str) -> Option<String> {
+    let (open, close) = (format!("<!-- measured: {name} -->"), "<!-- end -->");
+    let (before, rest) = page.split_once(&open)?;
+    let (_, after) = rest.split_once(close)?;
+    Some(format!("{before}{open}\n{text}{close}{after}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::curve::Point;
+    use super::*;
+
+    #[test]
+    fn a_page_is_refreshed_between_its_marks_only() {
+        let page = "a\n<!-- measured: x -->\nold\n<!-- end -->\nb <!-- measured: y --><!-- end -->";
+        let fresh = refreshed(page, "x", "new\n").unwrap();
+        assert_eq!(
+            fresh,
+            "a\n<!-- measured: x -->\nnew\n<!-- end -->\nb <!-- measured: y --><!-- end -->"
+        );
+        assert_eq!(refreshed(page, "z", ""), None);
+    }
+
+    #[test]
+    fn a_cell_says_where_one_per_cent_is_or_how_near_it_came() {
+        let point = |evaluations, error| Point { evaluations, error, seconds: 0.0 };
+        let curve = |points| Curve { estimator: "e".into(), game: "g".into(), points };
+        assert_eq!(cell(Some(&curve(vec![point(20.0, 0.001)])), 10), "≤ 20");
+        let near = vec![point(800.0, 0.016), point(1_000.0, 0.014)];
+        assert_eq!(cell(Some(&curve(near)), 10), "1.4 % @ 1,000");
+        let enumerated = vec![point(800.0, 0.02), point(1_024.0, 0.0)];
+        assert_eq!(cell(Some(&curve(enumerated)), 10), "all");
+        assert_eq!(cell(None, 10), "–");
+    }
+}

@@ -1,0 +1,200 @@
+//! Real rounds as games: the whole table of a round, and what the estimators that look inside a
+//! round make of it.
+
+use std::cell::RefCell;
+
+use florin_contribution::games::Table;
+use florin_contribution::{
+    AffineGame, AntitheticPermutation, Closures, Estimator, FirstOrder, FixedWeights, Odd, Path,
+    Run, cosine, value,
+};
+use florin_learning::{AffineLoss, Coalitions, Engine, Masks, Updates};
+use serde::Serialize;
+
+use super::clock;
+use super::curve::{Curve, Point, Trial, budgets, median, quantile, relative_error};
+use super::games::Instance;
+use super::ours::{self, OURS};
+use super::training::{Round, Task};
+
+/// The path's name in tables and plots.
+pub(super) const PATH: &str = "path, 3 gradients";
+/// Budgets on real rounds end here: everybody of ours is far below 1 % by then.
+const BUDGET_MAX: u64 = 200;
+/// Each budget is larger by so much than the one before.
+const BUDGET_RATIO: f64 = 1.15;
+
+/// What a coalition is worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Utility {
+    /// By how much it lowers the mean loss, in nats.
+    Loss,
+    /// By how much it raises the share of right answers: steps instead of slopes.
+    Accuracy,
+}
+
+/// The estimators that need a round itself instead of its table.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Inside {
+    /// Players.
+    pub(super) players: usize,
+    /// The round's regime.
+    pub(super) regime: &'static str,
+    /// Relative error of the path with three gradients.
+    pub(super) path: f64,
+    /// Seconds of it, losses and gradients included.
+    pub(super) path_seconds: f64,
+    /// Relative error of one gradient at the beginning.
+    pub(super) first_order: f64,
+    /// Seconds of it.
+    pub(super) first_order_seconds: f64,
+    /// Relative error of the cosines, brought to the right sum.
+    pub(super) cosine: f64,
+}
+
+/// All worths of a round with fixed weights, and its exact values.
+pub(super) fn instance(
+    task: &Task,
+    round: &Round,
+    utility: Utility,
+    threads: usize,
+) -> anyhow::Result<Instance> {
+    let deltas: Vec<&[f32]> = round.deltas.iter().map(Vec::as_slice).collect();
+    let shares = shares(round);
+    let updates =
+        Updates { model: &task.model, base: &round.base, deltas: &deltas, shares: &shares };
+    let mut coalitions = Coalitions::new(updates, &task.holdout, threads)?;
+    let masks = Masks::all(deltas.len())?;
+    let worths = match utility {
+        Utility::Loss => {
+            let losses = coalitions.mean_losses(&masks)?;
+            losses.iter().map(|loss| losses[0] - loss).collect()
+        }
+        Utility::Accuracy => {
+            let rows = task.holdout.rows() as f64;
+            let right = coalitions.correct(&masks)?;
+            right.iter().map(|&own| (own as f64 - right[0] as f64) / rows).collect()
+        }
+    };
+    Ok(Instance::new(round.seed, Table::new(deltas.len(), worths)?))
+}
+
+fn shares(round: &Round) -> Vec<f64> {
+    let all = round.rows.iter().sum::<u64>() as f64;
+    round.rows.iter().map(|&rows| rows as f64 / all).collect()
+}
+
+/// The estimators that look inside a round, held against its exact values.
+pub(super) fn look_inside(
+    task: &Task,
+    round: &Round,
+    exact: &[f64],
+    engine: &mut dyn Engine,
+) -> anyhow::Result<Inside> {
+    let deltas: Vec<&[f32]> = round.deltas.iter().map(Vec::as_slice).collect();
+    let affine = AffineLoss::new(&task.model, &round.base, &deltas, &task.holdout, engine)?;
+    let affine = RefCell::new(affine);
+    let source = Closures::new(
+        deltas.len(),
+        |coefficients: &[f64]| affine.borrow_mut().losses(coefficients),
+        |coefficients: &[f64]| affine.borrow_mut().slopes(coefficients),
+    );
+    let mut game = AffineGame::new(source, FixedWeights::over_all(&round.rows)?)?;
+    let ids: Vec<usize> = (0..deltas.len()).collect();
+    let begun = clock::seconds();
+    let path = value(&Path::default(), &mut game, &ids, Run::seeded(0))?;
+    let path_seconds = clock::seconds() - begun;
+    let begun = clock::seconds();
+    let first = value(&FirstOrder, &mut game, &ids, Run::seeded(0))?;
+    let first_order_seconds = clock::seconds() - begun;
+    let of = |scores: &[florin_contribution::Score<usize>]| -> Vec<f64> {
+        scores.iter().map(|score| score.value).collect()
+    };
+    let shares = shares(round);
+    let alike = cosine(&mut round.deltas.clone()[..], &shares)?;
+    let weighed: Vec<f64> =
+        alike.iter().zip(&shares).map(|(cosine, share)| cosine * share).collect();
+    let scale = exact.iter().sum::<f64>() / weighed.iter().sum::<f64>();
+    let scaled: Vec<f64> = weighed.iter().map(|value| value * scale).collect();
+    Ok(Inside {
+        players: deltas.len(),
+        regime: round.regime,
+        path: relative_error(&of(&path.scores), exact),
+        path_seconds,
+        first_order: relative_error(&of(&first.scores), exact),
+        first_order_seconds,
+        cosine: relative_error(&scaled, exact),
+    })
+}
+
+/// The two samplers that a market would use on a round, at small budgets, round after round.
+pub(super) struct Samplers {
+    budgets: Vec<u64>,
+    odd: Vec<Trial>,
+    antithetic: Vec<Trial>,
+    rounds: usize,
+}
+
+impl Samplers {
+    /// For rounds of `players`.
+    pub(super) fn new(players: usize) -> Self {
+        let budgets = budgets(2 * players as u64, BUDGET_MAX, BUDGET_RATIO);
+        Self { budgets, odd: Vec::new(), antithetic: Vec::new(), rounds: 0 }
+    }
+
+    /// Values one more round.
+    pub(super) fn value(&mut self, instance: &Instance) -> anyhow::Result<()> {
+        let at = self.rounds;
+        self.rounds += 1;
+        let pairs: [(&dyn Estimator<Table>, &mut Vec<Trial>); 2] =
+            [(&Odd, &mut self.odd), (&AntitheticPermutation, &mut self.antithetic)];
+        for (estimator, trials) in pairs {
+            for &budget in &self.budgets {
+                if let Some(found) = ours::trial(estimator, instance, budget)? {
+                    trials.push(Trial { instance: at, ..found });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The medians over all rounds, in the order `odd`, antithetic permutation.
+    pub(super) fn curves(&self, game: &str) -> [Curve; 2] {
+        let of = |name: &str, trials: &[Trial]| {
+            Curve::of(&format!("{OURS} {name}"), game, trials, self.rounds)
+        };
+        [of("odd", &self.odd), of("antithetic permutation", &self.antithetic)]
+    }
+}
+
+/// A share of the rounds' errors lies below this; `None` of no rounds.
+pub(super) fn spread(rounds: &[Inside], read: impl Fn(&Inside) -> f64, share: f64) -> Option<f64> {
+    quantile(rounds.iter().map(read), share)
+}
+
+/// The estimators that look inside, as curves of one point: what they cost are passes.
+pub(super) fn points(rounds: &[Inside], game: &str) -> Vec<Curve> {
+    /// Three gradients and the losses at both ends.
+    const PATH_PASSES: f64 = 5.0;
+    /// One gradient and the losses at both ends.
+    const FIRST_PASSES: f64 = 3.0;
+    type Read = fn(&Inside) -> f64;
+    let curve = |name: &str, evaluations: f64, error: Read, seconds: Read| {
+        let error = median(rounds.iter().map(error))?;
+        let seconds = median(rounds.iter().map(seconds))?;
+        let points = vec![Point { evaluations, error, seconds }];
+        Some(Curve { estimator: format!("{OURS} {name}"), game: game.to_owned(), points })
+    };
+    [
+        curve(PATH, PATH_PASSES, |round| round.path, |round| round.path_seconds),
+        curve(
+            "first-order",
+            FIRST_PASSES,
+            |round| round.first_order,
+            |round| round.first_order_seconds,
+        ),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}

@@ -1,0 +1,182 @@
+//! Real training rounds to value: what participants send in the first rounds of a federated run.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use anyhow::Context;
+use florin_learning::data::load;
+use florin_learning::{
+    DataSource, Dataset, Engine, ModelSpec, Part, Partition, Training, partition, split,
+};
+
+/// Rows of a step.
+const BATCH: u32 = 16;
+/// The share of the rows that judges updates instead of being learnt from.
+const HOLDOUT: f64 = 0.2;
+/// Fewest rows of a participant.
+const ROWS_MIN: usize = 8;
+/// Of IDX data so many rows are taken in all: with more, every participant learns for minutes.
+const IDX_ROWS: usize = 6_000;
+
+/// How participants differ and how long they learn before they are heard.
+pub(super) struct Regime {
+    /// For people.
+    pub(super) name: &'static str,
+    partition: Partition,
+    learning_rate: f64,
+    epochs: u32,
+}
+
+/// The regimes of every training run: alike or not, a little or a lot.
+pub(super) fn regimes() -> Vec<Regime> {
+    let skewed = Partition::Dirichlet { alpha: 0.4 };
+    let regime =
+        |name, partition, learning_rate, epochs| Regime { name, partition, learning_rate, epochs };
+    vec![
+        regime("IID, rate 0.1, 1 epoch", Partition::Iid, 0.1, 1),
+        regime("IID, rate 0.3, 5 epochs", Partition::Iid, 0.3, 5),
+        regime("Dirichlet 0.4, rate 0.1, 1 epoch", skewed.clone(), 0.1, 1),
+        regime("Dirichlet 0.4, rate 0.3, 5 epochs", skewed, 0.3, 5),
+    ]
+}
+
+/// A model with the rows that train and judge it.
+pub(super) struct Task {
+    /// For file names.
+    pub(super) name: &'static str,
+    /// What is trained.
+    pub(super) model: ModelSpec,
+    learn: Dataset,
+    /// What judges.
+    pub(super) holdout: Dataset,
+}
+
+/// One round: where it began, what each participant sent, and how many rows each has.
+pub(super) struct Round {
+    /// Its regime.
+    pub(super) regime: &'static str,
+    /// Drawn from.
+    pub(super) seed: u64,
+    /// The model before.
+    pub(super) base: Vec<f32>,
+    /// One update per participant.
+    pub(super) deltas: Vec<Vec<f32>>,
+    /// Rows per participant.
+    pub(super) rows: Vec<u64>,
+}
+
+impl Task {
+    fn of(name: &'static str, model: ModelSpec, data: &Dataset) -> anyhow::Result<Self> {
+        let parts = split(data.rows(), 1, &[Part::Fraction(HOLDOUT), Part::Rest])?;
+        let [holdout, learn] = [data.subset(&parts[0])?, data.subset(&parts[1])?];
+        Ok(Self { name, model, learn, holdout })
+    }
+
+    /// The built-in digits with an MLP of 64-32-10.
+    pub(super) fn digits_mlp() -> anyhow::Result<Self> {
+        let model = ModelSpec::Mlp { inputs: 64, hidden: vec![32], classes: 10 };
+        Self::of("mlp", model, &load(&DataSource::Digits)?)
+    }
+
+    /// The same digits with a small convolutional network.
+    pub(super) fn digits_cnn() -> anyhow::Result<Self> {
+        let model = ModelSpec::Cnn {
+            channels: 1,
+            height: 8,
+            width: 8,
+            filters: [8, 16],
+            hidden: 32,
+            classes: 10,
+        };
+        Self::of("cnn", model, &load(&DataSource::Digits)?)
+    }
+
+    /// Images of a folder that holds MNIST's training files, or ones like them.
+    pub(super) fn idx(folder: &Path) -> anyhow::Result<Self> {
+        let file =
+            |stem: &str| {
+                let names = [stem.to_owned(), format!("{stem}.gz")];
+                names.iter().map(|name| folder.join(name)).find(|path| path.is_file()).with_context(
+                    || format!("{} holds neither {stem} nor {stem}.gz", folder.display()),
+                )
+            };
+        let images = file("train-images-idx3-ubyte")?;
+        let labels = file("train-labels-idx1-ubyte")?;
+        let data = load(&DataSource::Idx { images, labels })?;
+        let some: Vec<usize> = (0..data.rows().min(IDX_ROWS)).collect();
+        let data = data.subset(&some)?;
+        let model =
+            ModelSpec::Mlp { inputs: data.width(), hidden: vec![64], classes: data.classes() };
+        Self::of("idx", model, &data)
+    }
+
+    /// The first `rounds` rounds of `players` participants, all of whom take part in each.
+    pub(super) fn rounds(
+        &self,
+        regime: &Regime,
+        players: usize,
+        rounds: u32,
+        seed: u64,
+        engine: &mut dyn Engine,
+    ) -> anyhow::Result<Vec<Round>> {
+        let shards = partition(&self.learn, players, &regime.partition, ROWS_MIN, seed)?
+            .iter()
+            .map(|rows| self.learn.subset(rows))
+            .collect::<Result<Vec<_>, _>>()?;
+        let rows: Vec<u64> = shards.iter().map(|shard| shard.rows() as u64).collect();
+        let all = rows.iter().sum::<u64>() as f64;
+        let how = Training {
+            epochs: regime.epochs,
+            batch: BATCH,
+            learning_rate: regime.learning_rate,
+            momentum: 0.0,
+            weight_decay: 0.0,
+            clip_gradient: None,
+            fedprox: None,
+        };
+        let mut base = self.model.init(seed).into_vec();
+        let mut done = Vec::new();
+        for round in 0..rounds {
+            let mut deltas = Vec::with_capacity(players);
+            for (player, shard) in shards.iter().enumerate() {
+                let drawn = (seed << 32) + u64::from(round) * players as u64 + player as u64;
+                let go_on = &mut |_| ControlFlow::Continue(());
+                let trained = engine.train(&self.model, &base, shard, &how, drawn, go_on)?;
+                let moved = trained.params.iter().zip(&base).map(|(after, before)| after - before);
+                deltas.push(moved.collect::<Vec<f32>>());
+            }
+            let mut next: Vec<f64> = base.iter().map(|&value| value.into()).collect();
+            for (delta, &own) in deltas.iter().zip(&rows) {
+                let share = own as f64 / all;
+                next.iter_mut().zip(delta).for_each(|(sum, &step)| *sum += share * f64::from(step));
+            }
+            let before = std::mem::replace(&mut base, next.iter().map(|&v| v as f32).collect());
+            let rows = rows.clone();
+            done.push(Round { regime: regime.name, seed, base: before, deltas, rows });
+        }
+        Ok(done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use florin_learning::Reference;
+
+    #[test]
+    fn the_next_round_begins_where_the_weighted_mean_of_the_last_one_ended() {
+        let task = Task::digits_mlp().unwrap();
+        let regime = &regimes()[2];
+        let rounds = task.rounds(regime, 4, 2, 7, &mut Reference::new()).unwrap();
+        let [first, second] = rounds.as_slice() else { panic!("two rounds") };
+        let all: u64 = first.rows.iter().sum();
+        assert_eq!(all as usize, task.learn.rows());
+        for at in [0, 100, 2_000] {
+            let shares = first.rows.iter().map(|&rows| rows as f64 / all as f64);
+            let moved: f64 =
+                shares.zip(&first.deltas).map(|(share, delta)| share * f64::from(delta[at])).sum();
+            let reached = f64::from(first.base[at]) + moved;
+            assert!((reached - f64::from(second.base[at])).abs() < 1e-6, "parameter {at}");
+        }
+    }
+}
