@@ -90,6 +90,7 @@ fn the_same_row_at_two_places_has_two_hashes() {
     // Nobody can see from the hashes of a proof that two secret rows are equal, or equal to one that he has.
     assert_ne!(leaf(0, blind(WHOLE, 0), &row(1)), leaf(1, blind(WHOLE, 1), &row(1)));
     assert_ne!(blind(WHOLE, 0), blind(Digest([8; 32]), 0));
+    assert_ne!(leaf(0, WHOLE, &row(1)), leaf(1, WHOLE, &row(1)), "also without the blind");
 }
 
 #[test]
