@@ -1,6 +1,6 @@
 //! Games with published formulas, for comparing estimators: anybody can build the same ones.
 //!
-//! All parameters come from one seed through [`Draw`](crate::Draw). The worths are plain formulas,
+//! All parameters come from one seed through [`Draw`]. The worths are plain formulas,
 //! so that another language can be given the parameters, or the whole table.
 
 use crate::{Coalition, Draw, Game, GameError};
