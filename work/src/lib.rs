@@ -24,6 +24,8 @@ pub use round::{Disagreement, Inputs, Outcome, TOLERANCE_NANO, WorkError, agree,
 pub use spot::{Spot, Spotted, escape_probability, spot_check_round};
 
 #[cfg(test)]
+mod large_tests;
+#[cfg(test)]
 mod spot_tests;
 #[cfg(test)]
 mod tests;

@@ -81,7 +81,7 @@ fn shard(digits: &Dataset, i: usize) -> Dataset {
     digits.slice(500 + 200 * i..700 + 200 * i).unwrap()
 }
 
-fn flipped(data: &Dataset) -> Dataset {
+pub(crate) fn flipped(data: &Dataset) -> Dataset {
     let labels = data.labels().iter().map(|label| 9 - label).collect();
     Dataset::new(data.features().to_vec(), labels, data.width(), data.classes()).unwrap()
 }
@@ -102,16 +102,22 @@ fn update(spec: &TaskSpec, start: &[f32], shard: Option<&Dataset>) -> Vec<u8> {
 /// Two honest senders, one with flipped labels, one that changes nothing.
 pub(crate) fn world() -> World {
     let digits = load(&DataSource::Digits).unwrap();
-    let committed = Committed::new(digits.slice(0..500).unwrap());
-    let base = initial_model(&Model::Softmax { inputs: 64, classes: 10 }, 7).unwrap();
-    let spec = spec(&base, committed.root());
-    let start = check_model(&spec, &base).unwrap();
     let shards =
         [Some(shard(&digits, 0)), Some(shard(&digits, 1)), Some(flipped(&shard(&digits, 2))), None];
+    world_of(&digits, &shards)
+}
+
+/// One sender for each shard; without one it changes nothing.
+pub(crate) fn world_of(digits: &Dataset, shards: &[Option<Dataset>]) -> World {
+    let committed = Committed::new(digits.slice(0..500).unwrap());
+    let base = initial_model(&Model::Softmax { inputs: 64, classes: 10 }, 7).unwrap();
+    let mut spec = spec(&base, committed.root());
+    spec.rounds.cohort_target = shards.len() as u32;
+    let start = check_model(&spec, &base).unwrap();
     let updates: Vec<Vec<u8>> =
         shards.iter().map(|shard| update(&spec, &start, shard.as_ref())).collect();
     let scope = Scope { market: spec.market, task: spec.id(), round: Round::FIRST };
-    let cohort: Vec<Address> = (10..14).map(|n| Address([n; 20])).collect();
+    let cohort: Vec<Address> = (10..).take(shards.len()).map(|n| Address([n; 20])).collect();
     let offer = Offer {
         scope,
         base_model: spec.base_model,
@@ -212,7 +218,7 @@ impl World {
         .unwrap()
     }
 
-    fn audit(&self, report: &Report) -> Vec<Difference> {
+    pub(crate) fn audit(&self, report: &Report) -> Vec<Difference> {
         self.audit_on(report, &self.shown(), &[])
     }
 
