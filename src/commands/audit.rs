@@ -98,18 +98,25 @@ fn conclude(found: &AuditReport) {
     }
 }
 
-/// What a spot check is worth: by the fewest figures that it drew in a round.
-fn say_what_escapes(found: &AuditReport, spot: Spot) {
+/// The fewest scores that a spot check drew in a round; nothing where it drew none.
+fn fewest_draws(found: &AuditReport) -> Option<usize> {
     let looked = found.rounds.iter().filter_map(|round| round.spotted.as_ref());
-    let Some(fewest) = looked.map(|looked| looked.scores.0).filter(|draws| *draws > 0).min() else {
-        return;
-    };
-    let chances: Vec<String> = FORGED_SHARES
+    looked.map(|looked| looked.scores.0).filter(|draws| *draws > 0).min()
+}
+
+/// For shares of forged scores, the probability with which they would have escaped.
+fn escapes(found: &AuditReport) -> Vec<(f64, f64)> {
+    let draws = fewest_draws(found);
+    let of = |share| draws.map(|draws| (share, escape_probability(share, draws)));
+    FORGED_SHARES.into_iter().filter_map(of).collect()
+}
+
+/// What a spot check is worth.
+fn say_what_escapes(found: &AuditReport, spot: Spot) {
+    let Some(fewest) = fewest_draws(found) else { return };
+    let chances: Vec<String> = escapes(found)
         .iter()
-        .map(|share| {
-            let escapes = escape_probability(*share, fewest);
-            format!("{:.0} % of them: {:.1} %", 100.0 * share, 100.0 * escapes)
-        })
+        .map(|(share, escapes)| format!("{:.0} % of them: {:.1} %", 100.0 * share, 100.0 * escapes))
         .collect();
     anstream::println!(
         "{NOTE}Had the coordinator forged some of a round's scores, it would have escaped {fewest} \
@@ -150,7 +157,11 @@ fn as_json(found: &AuditReport, spot: Option<Spot>) -> Value {
                 }))
             };
             let rounds: Vec<Value> = found.rounds.iter().filter_map(looked).collect();
-            json!({ "draws": spot.draws, "seed": spot.seed, "rounds": rounds })
+            let escapes: Vec<Value> = escapes(found)
+                .iter()
+                .map(|(forged, escapes)| json!({ "forged": forged, "probability": escapes }))
+                .collect();
+            json!({ "draws": spot.draws, "seed": spot.seed, "rounds": rounds, "escapes": escapes })
         }),
     })
 }

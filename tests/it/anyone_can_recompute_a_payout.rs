@@ -62,6 +62,41 @@ fn anyone_can_recompute_a_payout() {
 }
 
 #[test]
+fn a_part_of_a_task_that_the_auditor_chooses_is_recomputed() {
+    let market = TestMarket::open(Plan::honest(2));
+    let task = market.run().to_string();
+    let look = |url: &str, more: &[&str]| {
+        let mut call = words(&["audit", &task, "--engine", "reference", "--market", url]);
+        call.extend(more.iter().map(|word| (*word).to_owned()));
+        florin(&call)
+    };
+    let one = ["--spot-check", "1", "--seed", "7", "--json"];
+    let honest = look(&market.url, &one).expect(0).json();
+    assert_eq!(honest["differences"], serde_json::json!([]));
+    let spot = &honest["spot_check"];
+    assert_eq!((&spot["draws"], &spot["seed"]), (&1.into(), &7.into()), "{honest:#}");
+    assert_eq!(spot["rounds"].as_array().unwrap().len(), 2, "{honest:#}");
+    assert_eq!(spot["rounds"][0]["scores"][0], 1, "{honest:#}");
+    assert_eq!(spot["escapes"][2], serde_json::json!({ "forged": 0.5, "probability": 0.5 }));
+    let told = look(&market.url, &["--spot-check", "1", "--seed", "7"]).expect(0);
+    assert!(told.out.contains("50 % of them: 50.0 %. Seed 7."), "{told:?}");
+
+    let node = market.wallet("coordinator").node_signer();
+    let liar = Proxy::before(&market.url, "/rounds/2/report", move |body| {
+        let mut report: Signed<Report> = serde_json::from_slice(body).unwrap();
+        for score in &mut report.body.valuation.as_mut().unwrap().scores {
+            score.score_nano += 1_000_000;
+        }
+        serde_json::to_vec(&node.sign(report.body)).unwrap()
+    });
+    let found = look(&liar.url, &one).expect(1).json();
+    let named = found["differences"][0]["line"].as_str().unwrap();
+    assert!(named.ends_with(".score_nano"), "{found:#}");
+    let said = look(&market.url, &["--seed", "7"]);
+    assert!(said.code == 2 && said.err.contains("--spot-check"), "{said:?}");
+}
+
+#[test]
 fn a_round_is_audited_while_the_next_one_runs_and_the_rows_of_the_next_are_still_secret() {
     let market = TestMarket::open(Plan::honest(30));
     let task = market.publish();
