@@ -61,7 +61,7 @@ pub struct Repeat {
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 pub struct Treatment {
-    /// By what it was multiplied to be no longer than the cohort's median; 1 if it was not.
+    /// By what it was multiplied to be as long as the cohort's median; 1 if it was not.
     pub clip: Micro,
     /// What it repeats: then it was set aside, and counted as zero.
     pub repeats: Option<Repeat>,

@@ -160,6 +160,11 @@ fn treated(treatment: Treatment) -> String {
              before it was valued.",
             treatment.clip
         ),
+        None if treatment.clip > Micro::ONE => format!(
+            " The update was shorter than the cohort's median: it was lengthened to {} of its length \
+             before it was valued, so that sending it longer would not have earned more.",
+            treatment.clip
+        ),
         None => String::new(),
     }
 }
@@ -195,6 +200,8 @@ mod tests {
         assert!(replay.contains("the round before") && replay.contains("0.987654"), "{replay}");
         let clipped = treated(Treatment { clip: Micro(432_000), repeats: None });
         assert!(clipped.contains("shortened to 0.432 of its length"), "{clipped}");
+        let longer = treated(Treatment { clip: Micro(1_250_000), repeats: None });
+        assert!(longer.contains("lengthened to 1.25 of its length"), "{longer}");
         assert_eq!(treated(Treatment::default()), "");
     }
 

@@ -193,7 +193,8 @@ pub struct Protection {
 pub enum Clip {
     /// As long as `delta_norm_max` allows.
     None,
-    /// As long as the median of the round's updates, weighted by their counted rows; longer ones are shortened to it.
+    /// As long as the median of the round's updates, weighted by their counted rows: longer ones are shortened to it,
+    /// shorter ones lengthened, at most twice.
     #[default]
     Median,
 }

@@ -1,7 +1,7 @@
 //! What is done to a round's updates before they are valued, so that nobody gains by how it sends its work.
 //!
 //! First, an update that repeats an earlier commit or the public step of the round before is **set aside**: it becomes
-//! zero, and its rows do not count. Then updates longer than the cohort's median are **clipped** to it. Both are pure
+//! zero, and its rows do not count. Then all updates are brought to the length of the cohort's median: **clipped**, or lengthened. Both are pure
 //! functions of decoded updates, rows and the order of commits; coordinator, provider and auditor come to the same bits.
 
 mod clip;
@@ -14,7 +14,7 @@ mod tests;
 use florin_learning::params::norm as norm_of;
 use florin_protocol::{Clip, Entry, Micro, Origin, Protection, Repeat, Repeats, Treatment};
 
-pub use clip::{clip_factor, median_norm, shortened};
+pub use clip::{clip_factor, median_norm, rescaled};
 pub use gram::Gram;
 pub use likeness::{Likeness, likeness};
 pub use repeats::{
@@ -93,8 +93,8 @@ fn clip(deltas: &mut [Vec<f32>], rows: &[u64]) -> Vec<Micro> {
     };
     let factors: Vec<Micro> = norms.iter().map(|(norm, _)| clip_factor(median, *norm)).collect();
     for (delta, factor) in deltas.iter_mut().zip(&factors) {
-        if *factor < Micro::ONE {
-            *delta = shortened(delta, *factor);
+        if *factor != Micro::ONE {
+            *delta = rescaled(delta, *factor);
         }
     }
     factors

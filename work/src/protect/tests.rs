@@ -34,16 +34,20 @@ fn the_median_counts_rows_and_not_heads_or_zeros() {
 }
 
 #[test]
-fn longer_updates_are_shortened_to_the_median_and_shorter_ones_left() {
+fn updates_are_brought_to_the_median_and_lengthened_at_most_twice() {
     let entries = [entry(1, 10, 1), entry(2, 10, 2), entry(3, 10, 3)];
-    let deltas = vec![vec![3.0, 4.0], vec![0.0, 20.0], vec![1.0, 0.0]];
+    let deltas = vec![vec![3.0, 4.0], vec![0.0, 20.0], vec![4.0, 0.0]];
     let held = protect(WHOLE, &entries, deltas, None);
-    assert_eq!(held.clips, [Micro::ONE, Micro(250_000), Micro::ONE]);
-    assert_eq!(held.deltas, [vec![3.0, 4.0], vec![0.0, 5.0], vec![1.0, 0.0]]);
+    assert_eq!(held.clips, [Micro::ONE, Micro(250_000), Micro(1_250_000)]);
+    assert_eq!(held.deltas, [vec![3.0, 4.0], vec![0.0, 5.0], vec![5.0, 0.0]]);
     assert_eq!(held.rows, [10, 10, 10]);
     // A third, rounded down to millionths.
     assert_eq!(clip_factor(1.0, 3.0), Micro(333_333));
-    assert_eq!(shortened(&[3.0], Micro(333_333)), [0.999_999]);
+    // Nothing stays nothing, and next to nothing does not become much.
+    assert_eq!(clip_factor(1.0, 0.0), Micro::ONE);
+    assert_eq!(clip_factor(1.0, 0.5), Micro(2_000_000));
+    assert_eq!(clip_factor(1.0, f64::MIN_POSITIVE), Micro(2_000_000));
+    assert_eq!(rescaled(&[3.0], Micro(333_333)), [0.999_999]);
 }
 
 #[test]
