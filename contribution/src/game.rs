@@ -41,6 +41,12 @@ pub trait Game {
         coalitions.iter().map(|coalition| self.value(coalition)).collect()
     }
 
+    /// How many coalitions at most are asked of [`values`](Game::values) at once. A game that dies loses
+    /// what it found in the batch, and no more; one that overrides `values` says how much it takes.
+    fn batch(&self) -> usize {
+        1
+    }
+
     /// What `coalition` is worth row by row; the mean of the rows is its [`value`](Game::value).
     ///
     /// A game measured on a sample overrides this, and its scores then carry the error of having

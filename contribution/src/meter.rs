@@ -5,9 +5,6 @@ use std::time::Instant;
 
 use crate::{Along, Cache, Coalition, Game, Progress, Run, SmoothGame, ValuationError};
 
-/// Coalitions that are asked of the game at once: a failure loses no more than that.
-const BATCH: usize = 256;
-
 /// Passes after which even a run without a budget ends.
 pub const PASSES_MAX: u64 = 1 << 26;
 
@@ -161,6 +158,7 @@ impl<'a> Meter<'a> {
         for (at, coalition) in coalitions.iter().enumerate() {
             match self.cache().worth(coalition) {
                 Some(worth) => {
+                    self.check_worth(coalition, worth)?;
                     worths[at] = Some(worth);
                     self.count(coalition);
                 }
@@ -168,7 +166,7 @@ impl<'a> Meter<'a> {
             }
         }
         let missing: Vec<(&Coalition, Vec<usize>)> = missing.into_iter().collect();
-        for chunk in missing.chunks(BATCH) {
+        for chunk in missing.chunks(game.batch().max(1)) {
             let asked: Vec<Coalition> = chunk.iter().map(|(one, _)| (*one).clone()).collect();
             let answers = game.values(&asked)?;
             if answers.len() != asked.len() {

@@ -275,7 +275,7 @@ fn a_run_that_broke_off_goes_on_where_it_was() {
     let run = Run::seeded(2).with_budget(400).remembering(&mut cache);
     let broken = value(&Odd, &mut Failing(game(), 280), &ids(12), run);
     assert!(matches!(broken, Err(ValuationError::Game(_))));
-    assert!(cache.len() > 20, "{}", cache.len());
+    assert_eq!(cache.len(), 280, "everything that was found");
     let left = 400 - cache.len() as u32;
     let run = Run::seeded(2).with_budget(400).remembering(&mut cache);
     assert_eq!(odd(&mut Failing(game(), left), run), whole);
@@ -288,6 +288,15 @@ fn a_worth_that_is_no_number_is_refused_with_its_coalition() {
     let refused = refused.unwrap_err();
     assert_eq!(refused.code(), "VALUE_NOT_FINITE");
     assert!(refused.to_string().contains("{2}"), "{refused}");
+}
+
+#[test]
+fn a_worth_that_is_no_number_is_refused_from_a_cache_too() {
+    let mut cache = Cache::new();
+    cache.insert(Coalition::full(6), f64::NAN);
+    let run = Run::seeded(1).remembering(&mut cache);
+    let refused = value(&Odd, &mut Formula::saturating(6, 1), &ids(6), run).unwrap_err();
+    assert_eq!(refused.code(), "VALUE_NOT_FINITE");
 }
 
 #[test]

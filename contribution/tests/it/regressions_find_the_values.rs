@@ -216,6 +216,10 @@ impl Game for Fragile {
         self.inner.value(coalition)
     }
 
+    fn batch(&self) -> usize {
+        256
+    }
+
     fn values(&mut self, coalitions: &[Coalition]) -> Result<Vec<f64>, GameError> {
         self.calls += 1;
         if self.left < coalitions.len() {

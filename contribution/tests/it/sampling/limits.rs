@@ -173,6 +173,10 @@ impl Game for Mortal {
         Ok(self.values(std::slice::from_ref(coalition))?[0])
     }
 
+    fn batch(&self) -> usize {
+        256
+    }
+
     fn values(&mut self, coalitions: &[Coalition]) -> Result<Vec<f64>, GameError> {
         self.asked += coalitions.len() as u64;
         self.calls += 1;
