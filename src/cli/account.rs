@@ -83,7 +83,8 @@ pub(crate) struct Audit {
     /// Also hold the reports against the receipts that a participant keeps in this folder (its --state)
     #[arg(long, value_name = "DIR")]
     pub(crate) receipts: Option<PathBuf>,
-    /// Recompute only so many scores and coalitions of each round, drawn at random
+    /// Recompute only so many scores and coalitions of each round, drawn at random; the model, its losses and metrics,
+    /// units and money in full
     #[arg(long, value_name = "Q", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) spot_check: Option<u32>,
     /// Draw them by this seed, to repeat a spot check

@@ -223,7 +223,7 @@ pub(crate) fn combine(
     Ok((encode(spec, &after), after))
 }
 
-fn measure(
+pub(crate) fn measure(
     model: &ModelSpec,
     before: &[f32],
     after: &[f32],

@@ -1,22 +1,33 @@
 //! The short audit: a few figures of a round, chosen by the auditor, instead of all of them.
 //!
-//! What costs next to nothing is held to in full: the bytes, the aggregate, the check's scores (which follow from its
-//! table) and everything about money. Of what costs passes over the rows, so many coalitions of the table and so many
-//! scores are recomputed, drawn by a seed that the auditor alone knows. Whoever forged a share `f` of such figures escapes
-//! `q` draws with a probability of at most `(1 − f)^q`.
+//! What costs a few passes over the rows at most is held to in full: the bytes, what was done to each update, the new
+//! model and its metrics, the losses before and after the round, what it improved, its units, which coalitions the check
+//! asks for, the check's scores (which follow from its table), and everything about money. An abandoned round is audited
+//! as ever. Whoever was excluded must be negative beyond its stated error; where nobody was, nobody may be.
+//!
+//! Of what costs a pass for every figure, so many coalitions of the table and so many scores are recomputed, drawn by a
+//! seed that the auditor alone knows. A drawn score is recomputed with its error and its slopes; and where somebody was
+//! excluded and this update was not, so is whether it had to be. Whoever forged a share `f` of such figures escapes `q`
+//! draws with a probability of at most `(1 − f)^q`.
 
 use std::collections::BTreeSet;
 
 use florin_contribution::{
-    AffineGame, AffineSource, Coalition, Draw, FixedWeights, Game, RoundError,
+    AffineGame, Closures, Coalition, Draw, FixedWeights, Game, GameError, RoundError, RoundScore,
     is_negative_beyond_error, to_nano, value_members,
 };
-use florin_learning::Engine;
-use florin_protocol::{Estimator, RoundOutcome, Valuation, blob_digest};
+use florin_learning::{Engine, mean};
+use florin_protocol::{
+    Check, Digest, Estimator, Metrics, RoundOutcome, Valuation, WorkResult, blob_digest,
+};
 
-use crate::audit::{AuditInputs, Difference, inputs_differ, money, stated_result};
-use crate::opinion::follows;
-use crate::round::{Opened, TOLERANCE_NANO, WorkError, combine};
+use crate::audit::{AuditInputs, Difference, audit_round, inputs_differ, money, stated_result};
+use crate::opinion::{agree_on_checks, check_seed, second_opinion};
+use crate::round::{Opened, TOLERANCE_NANO, WorkError, combine, measure};
+
+/// Passes of a stage of the valuation beside one for each node of the path: nobody, everybody, and the gradient that
+/// tells luck. A second stage knows nobody's loss from the first.
+const STAGE_PASSES: u64 = 3;
 
 /// How much of a round a short audit looks at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,47 +72,48 @@ pub fn spot_check_round(
         return Ok(spotted);
     }
     let stated = stated_result(inputs.report);
-    if let (RoundOutcome::Settled, Some(result)) = (&inputs.report.outcome, &stated) {
-        spotted.shape(&result.valuation, inputs);
-        if !spotted.differences.is_empty() {
-            return Ok(spotted);
-        }
-        let opened = Opened::read(&inputs.round)?;
-        for (i, score) in result.valuation.scores.iter().enumerate() {
-            let ours = opened.held.treatment(i);
-            if score.treatment != ours {
-                let line = format!("valuation.scores[{i}].treatment");
-                spotted.differ(&line, &format!("{:?}", score.treatment), &format!("{ours:?}"));
-            }
-        }
-        let (bytes, _) = combine(&inputs.round, &opened, &result.valuation)?;
-        if blob_digest(&bytes) != result.model {
-            spotted.differ("model", &result.model, &blob_digest(&bytes));
-        }
-        if let Err(differs) = follows(&result.valuation) {
-            spotted.differ(&differs.line, &differs.theirs, &differs.ours);
-        }
-        spotted.apart = apart(&result.valuation);
-        look(inputs, &opened, &result.valuation, spot, engine, &mut spotted)?;
+    let (RoundOutcome::Settled, Some(result)) = (&inputs.report.outcome, &stated) else {
+        // Nothing was valued: there is nothing to draw from.
+        spotted.differences = audit_round(inputs, engine)?;
+        return Ok(spotted);
+    };
+    spotted.shape(&result.valuation, inputs);
+    if !spotted.differences.is_empty() {
+        return Ok(spotted);
     }
+    let opened = Opened::read(&inputs.round)?;
+    if opened.held.rows.iter().all(|rows| *rows == 0) {
+        spotted.differ("outcome", &"settled", &"no update has rows that count: it has no value");
+        return Ok(spotted);
+    }
+    spotted.apart = apart(&result.valuation);
+    Look::at(inputs, &opened, &result.valuation).over(result, spot, engine, &mut spotted)?;
     money(inputs, stated.as_ref(), &mut spotted.differences);
     Ok(spotted)
 }
 
 impl Spotted {
-    /// Whether there is one of everything for each entry, and who was excluded is negative beyond its stated error.
+    /// Whether there is one of everything for each entry, and the stated figures allow the stated exclusions: who was
+    /// excluded is negative beyond its error, and where nobody was, nobody is. (Where somebody was, the others were
+    /// valued again after it, and may then be negative.)
     fn shape(&mut self, stated: &Valuation, inputs: &AuditInputs<'_>) {
-        let entries = inputs.round.entries.len();
+        let entries = inputs.round.entries;
         let lengths = [stated.scores.len(), stated.evidence.slopes_nano.len()];
-        if lengths != [entries; 2] {
-            self.differ("valuation", &format!("{lengths:?} scores and slopes"), &entries);
+        if lengths != [entries.len(); 2] {
+            self.differ("valuation", &format!("{lengths:?} scores and slopes"), &entries.len());
             return;
         }
-        for (i, score) in stated.scores.iter().enumerate() {
-            let z = inputs.round.spec.budget.withheld.0;
+        let somebody = stated.scores.iter().any(|score| score.excluded);
+        let z = inputs.round.spec.budget.withheld.0;
+        for (i, (score, entry)) in stated.scores.iter().zip(entries).enumerate() {
+            let line = |field: &str| format!("valuation.scores[{i}].{field}");
+            if score.account != entry.sender {
+                self.differ(&line("account"), &score.account, &entry.sender);
+            }
             let harmful = is_negative_beyond_error(score.score_nano, score.error_nano, z);
-            if score.excluded && !harmful {
-                self.differ(&format!("valuation.scores[{i}].excluded"), &true, &false);
+            let wrong = if somebody { score.excluded && !harmful } else { harmful };
+            if wrong {
+                self.differ(&line("excluded"), &score.excluded, &harmful);
             }
         }
     }
@@ -112,79 +124,301 @@ impl Spotted {
     }
 }
 
-/// Recomputes the drawn coalitions and the drawn scores.
-fn look(
-    inputs: &AuditInputs<'_>,
-    opened: &Opened,
-    stated: &Valuation,
-    spot: Spot,
-    engine: &mut dyn Engine,
-    spotted: &mut Spotted,
-) -> Result<(), WorkError> {
-    let rows = &opened.held.rows;
-    let players = rows.len();
-    let remaining: Vec<usize> = (0..players).filter(|&i| !stated.scores[i].excluded).collect();
-    let slices = opened.slices();
-
-    let Estimator::Path { nodes, .. } = inputs.round.spec.estimator;
-    let drawn = choose(&mut Draw::new(spot.seed, 0), players, spot.draws);
-    spotted.scores = (drawn.len(), players);
-    let everybody: Vec<usize> = (0..players).collect();
-    for &player in &drawn {
-        let members = if stated.scores[player].excluded { &everybody } else { &remaining };
-        let mut source = opened.source(&slices, engine).only(player);
-        score(&mut source, rows, members, nodes, player, stated, spotted)?;
-    }
-
-    let Some(check) = &stated.evidence.check else { return Ok(()) };
-    let mut source = opened.source(&slices, engine);
-    let weights = FixedWeights::over(rows, &remaining).map_err(RoundError::from)?;
-    let mut game = AffineGame::new(&mut source, weights).map_err(RoundError::from)?;
-    let drawn = choose(&mut Draw::new(spot.seed, 1), check.table.len(), spot.draws);
-    spotted.worths = (drawn.len(), check.table.len());
-    for at in drawn {
-        let worth = &check.table[at];
-        let mut coalition = Coalition::empty(remaining.len());
-        for entry in &worth.entries {
-            let place = remaining.binary_search(&usize::from(*entry));
-            coalition.insert(place.expect("`follows` has held the table to the members"));
-        }
-        let ours = to_nano(game.value(&coalition).map_err(RoundError::from)?)?;
-        if ours.abs_diff(worth.worth_nano) > TOLERANCE_NANO {
-            let line = format!("valuation.evidence.check.table[{at}].worth_nano");
-            spotted.differ(&line, &worth.worth_nano, &ours);
-        }
-    }
-    Ok(())
+/// A settled round as it is stated, and what it rests on.
+struct Look<'a> {
+    inputs: &'a AuditInputs<'a>,
+    opened: &'a Opened,
+    stated: &'a Valuation,
+    everybody: Vec<usize>,
+    /// Who is not stated as excluded.
+    remaining: Vec<usize>,
+    /// Whether one of them has rows that count: then they were valued, and a model was made of them.
+    moves: bool,
 }
 
-/// Recomputes one player's slopes, score and error.
-fn score<S: AffineSource>(
-    source: &mut S,
-    rows: &[u64],
-    members: &[usize],
-    nodes: u8,
-    player: usize,
-    stated: &Valuation,
-    spotted: &mut Spotted,
-) -> Result<(), WorkError> {
-    let scores = value_members(source, rows, members, nodes.into())?;
-    let Some(ours) = scores.iter().find(|score| score.player == player) else { return Ok(()) };
-    let theirs = &stated.scores[player];
-    let slopes = &stated.evidence.slopes_nano[player];
-    let line = |field: &str| format!("valuation.scores[{player}].{field}");
-    if ours.score_nano.abs_diff(theirs.score_nano) > TOLERANCE_NANO {
-        spotted.differ(&line("score_nano"), &theirs.score_nano, &ours.score_nano);
+impl<'a> Look<'a> {
+    fn at(inputs: &'a AuditInputs<'a>, opened: &'a Opened, stated: &'a Valuation) -> Self {
+        let rows = &opened.held.rows;
+        let everybody: Vec<usize> = (0..rows.len()).collect();
+        let stays = |player: &usize| !stated.scores[*player].excluded;
+        let remaining: Vec<usize> = everybody.iter().copied().filter(stays).collect();
+        let moves = remaining.iter().any(|&player| rows[player] > 0);
+        Self { inputs, opened, stated, everybody, remaining, moves }
     }
-    if ours.error_nano.abs_diff(theirs.error_nano) > TOLERANCE_NANO {
-        spotted.differ(&line("error_nano"), &theirs.error_nano, &ours.error_nano);
+
+    /// Looks at everything but the money.
+    fn over(
+        &self,
+        result: &WorkResult,
+        spot: Spot,
+        engine: &mut dyn Engine,
+        spotted: &mut Spotted,
+    ) -> Result<(), WorkError> {
+        self.treatments(spotted);
+        let after = self.model(result.model, spotted);
+        let due = self.due()?;
+        let passes = due.as_ref().map_or(0, |(_, passes)| *passes);
+        let due = due.map(|(check, _)| check);
+        self.check(due.as_ref(), spotted);
+        self.scores(spot, engine, spotted)?;
+        if let Some(due) = &due {
+            self.worths(due, spot, engine, spotted)?;
+        }
+        self.losses(engine, spotted)?;
+        if let Some(after) = after {
+            self.metrics(result.metrics, &after, engine, spotted)?;
+        }
+        let units = self.stages() + passes;
+        if self.stated.units != units {
+            spotted.differ("valuation.units", &self.stated.units, &units);
+        }
+        Ok(())
     }
-    let far = |(a, b): (&i64, &i64)| a.abs_diff(*b) > TOLERANCE_NANO;
-    if ours.slopes_nano.len() != slopes.len() || ours.slopes_nano.iter().zip(slopes).any(far) {
-        let line = format!("valuation.evidence.slopes_nano[{player}]");
-        spotted.differ(&line, &format!("{slopes:?}"), &format!("{:?}", ours.slopes_nano));
+
+    fn nodes(&self) -> u8 {
+        let Estimator::Path { nodes, .. } = self.inputs.round.spec.estimator;
+        nodes
     }
-    Ok(())
+
+    fn nobody_is_excluded(&self) -> bool {
+        self.remaining.len() == self.everybody.len()
+    }
+
+    /// Over whom those were valued that were not excluded.
+    fn valued(&self) -> &[usize] {
+        if self.moves { &self.remaining } else { &self.everybody }
+    }
+
+    /// Passes that the valuation takes without the check.
+    fn stages(&self) -> u64 {
+        let first = u64::from(self.nodes()) + STAGE_PASSES;
+        if self.nobody_is_excluded() || !self.moves { first } else { first + first - 1 }
+    }
+
+    fn treatments(&self, spotted: &mut Spotted) {
+        for (i, score) in self.stated.scores.iter().enumerate() {
+            let ours = self.opened.held.treatment(i);
+            if score.treatment != ours {
+                let line = format!("valuation.scores[{i}].treatment");
+                spotted.differ(&line, &format!("{:?}", score.treatment), &format!("{ours:?}"));
+            }
+        }
+    }
+
+    /// The model that the stated exclusions make; `None` where they make none, which no honest round has.
+    fn model(&self, stated: Digest, spotted: &mut Spotted) -> Option<Vec<f32>> {
+        match combine(&self.inputs.round, self.opened, self.stated) {
+            Ok((bytes, after)) => {
+                let ours = blob_digest(&bytes);
+                if stated != ours {
+                    spotted.differ("model", &stated, &ours);
+                }
+                Some(after)
+            }
+            Err(error) => {
+                spotted.differ("model", &stated, &error);
+                None
+            }
+        }
+    }
+
+    /// The check that the task asks for over those who remain, with no worth in it that means anything, and its passes.
+    ///
+    /// Which coalitions are asked for does not depend on what they are worth, so any game tells them. This one has
+    /// interactions of every order, and costs nothing.
+    fn due(&self) -> Result<Option<(Check, u64)>, WorkError> {
+        let Estimator::Path { check_pairs, .. } = self.inputs.round.spec.estimator;
+        let rows = &self.opened.held.rows;
+        let losses = |coefficients: &[f64]| {
+            let parts = coefficients.iter().zip(1_u32..);
+            let moved: f64 = parts.map(|(part, place)| part * f64::from(place).sqrt()).sum();
+            Ok::<_, GameError>(vec![1.0 / (1.0 + moved)])
+        };
+        let slopes = |_: &[f64]| Ok::<Vec<Vec<f64>>, GameError>(Vec::new());
+        let mut source = Closures::new(rows.len(), losses, slopes);
+        let seed = check_seed(&self.inputs.round);
+        Ok(second_opinion(&mut source, rows, &self.remaining, seed, check_pairs)?)
+    }
+
+    /// Whether the stated check is the one that is due, and its scores follow from its worths.
+    fn check(&self, due: Option<&Check>, spotted: &mut Spotted) {
+        let mut ours = self.stated.clone();
+        ours.evidence.check = due.cloned();
+        if let (Some(ours), Some(theirs)) = (&mut ours.evidence.check, &self.stated.evidence.check)
+        {
+            // The worths are looked at where they are drawn.
+            for (ours, theirs) in ours.table.iter_mut().zip(&theirs.table) {
+                ours.worth_nano = theirs.worth_nano;
+            }
+        }
+        if let Err(differs) = agree_on_checks(&ours, self.stated) {
+            spotted.differ(&differs.line, &differs.theirs, &differs.ours);
+        }
+    }
+
+    /// Recomputes the drawn scores, and whether the drawn updates should have been excluded.
+    fn scores(
+        &self,
+        spot: Spot,
+        engine: &mut dyn Engine,
+        spotted: &mut Spotted,
+    ) -> Result<(), WorkError> {
+        let players = self.everybody.len();
+        let drawn = choose(&mut Draw::new(spot.seed, 0), players, spot.draws);
+        spotted.scores = (drawn.len(), players);
+        for player in drawn {
+            let excluded = self.stated.scores[player].excluded;
+            let members: &[usize] = if excluded { &self.everybody } else { self.valued() };
+            if let Some(ours) = self.score(player, members, engine)? {
+                self.compare(&ours, spotted);
+            }
+            if excluded || self.nobody_is_excluded() {
+                continue;
+            }
+            if let Some(first) = self.score(player, &self.everybody, engine)?
+                && self.harms(&first)
+            {
+                spotted.differ(&format!("valuation.scores[{player}].excluded"), &false, &true);
+            }
+        }
+        Ok(())
+    }
+
+    /// One player's slopes, score and error among `members`.
+    fn score(
+        &self,
+        player: usize,
+        members: &[usize],
+        engine: &mut dyn Engine,
+    ) -> Result<Option<RoundScore>, WorkError> {
+        let slices = self.opened.slices();
+        let mut source = self.opened.source(&slices, engine).only(player);
+        let rows = &self.opened.held.rows;
+        let scores = value_members(&mut source, rows, members, self.nodes().into())?;
+        Ok(scores.into_iter().find(|score| score.player == player))
+    }
+
+    /// Whether a score is negative beyond its error wherever it was computed.
+    fn harms(&self, ours: &RoundScore) -> bool {
+        let score = ours.score_nano.saturating_add_unsigned(TOLERANCE_NANO);
+        let error = ours.error_nano.saturating_add(TOLERANCE_NANO);
+        is_negative_beyond_error(score, error, self.inputs.round.spec.budget.withheld.0)
+    }
+
+    fn compare(&self, ours: &RoundScore, spotted: &mut Spotted) {
+        let player = ours.player;
+        let theirs = &self.stated.scores[player];
+        let slopes = &self.stated.evidence.slopes_nano[player];
+        let line = |field: &str| format!("valuation.scores[{player}].{field}");
+        if ours.score_nano.abs_diff(theirs.score_nano) > TOLERANCE_NANO {
+            spotted.differ(&line("score_nano"), &theirs.score_nano, &ours.score_nano);
+        }
+        if ours.error_nano.abs_diff(theirs.error_nano) > TOLERANCE_NANO {
+            spotted.differ(&line("error_nano"), &theirs.error_nano, &ours.error_nano);
+        }
+        let far = |(a, b): (&i64, &i64)| a.abs_diff(*b) > TOLERANCE_NANO;
+        if ours.slopes_nano.len() != slopes.len() || ours.slopes_nano.iter().zip(slopes).any(far) {
+            let line = format!("valuation.evidence.slopes_nano[{player}]");
+            spotted.differ(&line, &format!("{slopes:?}"), &format!("{:?}", ours.slopes_nano));
+        }
+    }
+
+    /// Recomputes the drawn coalitions of a table that has those that are `due`.
+    fn worths(
+        &self,
+        due: &Check,
+        spot: Spot,
+        engine: &mut dyn Engine,
+        spotted: &mut Spotted,
+    ) -> Result<(), WorkError> {
+        let Some(check) = &self.stated.evidence.check else { return Ok(()) };
+        let mut pairs = due.table.iter().zip(&check.table);
+        let same = pairs.all(|(ours, theirs)| ours.entries == theirs.entries);
+        if due.table.len() != check.table.len() || !same {
+            // Such a table was named already, and what is not due has no worth to compare.
+            return Ok(());
+        }
+        let slices = self.opened.slices();
+        let mut source = self.opened.source(&slices, engine);
+        let weights = FixedWeights::over(&self.opened.held.rows, &self.remaining);
+        let weights = weights.map_err(RoundError::from)?;
+        let mut game = AffineGame::new(&mut source, weights).map_err(RoundError::from)?;
+        let drawn = choose(&mut Draw::new(spot.seed, 1), check.table.len(), spot.draws);
+        spotted.worths = (drawn.len(), check.table.len());
+        for at in drawn {
+            let worth = &check.table[at];
+            let mut coalition = Coalition::empty(self.remaining.len());
+            for (place, player) in self.remaining.iter().enumerate() {
+                if worth.entries.iter().any(|entry| usize::from(*entry) == *player) {
+                    coalition.insert(place);
+                }
+            }
+            let ours = to_nano(game.value(&coalition).map_err(RoundError::from)?)?;
+            if ours.abs_diff(worth.worth_nano) > TOLERANCE_NANO {
+                let line = format!("valuation.evidence.check.table[{at}].worth_nano");
+                spotted.differ(&line, &worth.worth_nano, &ours);
+            }
+        }
+        Ok(())
+    }
+
+    /// Recomputes the losses before and after the round, and what follows from them and the stated scores.
+    fn losses(&self, engine: &mut dyn Engine, spotted: &mut Spotted) -> Result<(), WorkError> {
+        let slices = self.opened.slices();
+        let mut source = self.opened.source(&slices, engine);
+        let weights = FixedWeights::over(&self.opened.held.rows, self.valued());
+        let weights = weights.map_err(RoundError::from)?;
+        let mut game = AffineGame::new(&mut source, weights).map_err(RoundError::from)?;
+        let base = mean(game.base_losses().map_err(RoundError::from)?);
+        let mut gained = 0.0;
+        if self.moves {
+            let all = Coalition::full(self.remaining.len());
+            gained = game.value(&all).map_err(RoundError::from)?;
+        }
+        let before = i128::from(to_nano(base)?);
+        let after = i128::from(to_nano(base - gained)?);
+        let total = before - after;
+        let kept = self.stated.scores.iter().filter(|score| !score.excluded);
+        let explained: i128 = kept.map(|score| i128::from(score.score_nano)).sum();
+        let stated = self.stated;
+        for (line, theirs, ours) in [
+            ("valuation.loss_before_nano", stated.loss_before_nano, before),
+            ("valuation.loss_after_nano", stated.loss_after_nano, after),
+            ("valuation.total_nano", stated.total_nano, total),
+            ("valuation.gap_nano", stated.gap_nano, total - explained),
+        ] {
+            if ours.abs_diff(i128::from(theirs)) > u128::from(TOLERANCE_NANO) {
+                spotted.differ(line, &theirs, &ours);
+            }
+        }
+        Ok(())
+    }
+
+    /// Recomputes how good the model is, before the round and after it.
+    fn metrics(
+        &self,
+        theirs: Metrics,
+        after: &[f32],
+        engine: &mut dyn Engine,
+        spotted: &mut Spotted,
+    ) -> Result<(), WorkError> {
+        let Opened { model, base, holdout, .. } = self.opened;
+        let ours = measure(model, base, after, holdout, engine)?;
+        let (loss, stated) = (ours.loss_after_nano, theirs.loss_after_nano);
+        if loss.abs_diff(stated) > TOLERANCE_NANO {
+            spotted.differ("metrics.loss_after_nano", &stated, &loss);
+        }
+        for (line, theirs, ours) in [
+            ("metrics.rows", theirs.rows, ours.rows),
+            ("metrics.correct_before", theirs.correct_before, ours.correct_before),
+            ("metrics.correct_after", theirs.correct_after, ours.correct_after),
+        ] {
+            if theirs != ours {
+                spotted.differ(line, &theirs, &ours);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// `draws` different numbers below `of`, ascending; all of them where there are not more.

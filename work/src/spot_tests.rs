@@ -1,9 +1,10 @@
 //! The short audit finds what it looks at, and everything that costs nothing to look at.
 
 use florin_learning::Reference;
-use florin_protocol::{Report, WorkResult};
+use florin_learning::data::{DataSource, load};
+use florin_protocol::{Check, Report, WorkResult};
 
-use crate::tests::{World, world};
+use crate::tests::{World, flipped, world, world_of};
 use crate::{Spot, Spotted, escape_probability, spot_check_round};
 
 fn spotted(world: &World, report: &Report, draws: u32, seed: u64) -> Spotted {
@@ -17,6 +18,19 @@ fn forged(world: &World, forge: impl FnOnce(&mut WorkResult)) -> Report {
     let mut result = world.outcome().result;
     forge(&mut result);
     world.report(Ok(&result))
+}
+
+fn lines(found: &Spotted) -> Vec<&str> {
+    found.differences.iter().map(|found| found.line.as_str()).collect()
+}
+
+/// Four honest senders, and two with flipped labels.
+fn two_liars() -> World {
+    let digits = load(&DataSource::Digits).unwrap();
+    let shard = |i: usize| digits.slice(500 + 200 * i..700 + 200 * i).unwrap();
+    let shards: Vec<_> =
+        (0..6).map(|i| Some(if i < 4 { shard(i) } else { flipped(&shard(i)) })).collect();
+    world_of(&digits, &shards)
 }
 
 #[test]
@@ -39,17 +53,17 @@ fn a_forged_figure_is_found_when_it_is_drawn() {
     let world = world();
     let report = forged(&world, |result| {
         result.valuation.scores[1].score_nano += 1_000_000;
+        result.valuation.gap_nano -= 1_000_000;
         result.valuation.scores[0].error_nano /= 2;
         result.valuation.evidence.slopes_nano[3][0] = 50;
     });
     let all = spotted(&world, &report, 1_000, 5);
-    let lines: Vec<&str> = all.differences.iter().map(|found| found.line.as_str()).collect();
     let named = [
         "valuation.scores[0].error_nano",
         "valuation.scores[1].score_nano",
         "valuation.evidence.slopes_nano[3]",
     ];
-    assert_eq!(lines, named);
+    assert_eq!(lines(&all), named);
     // One score in four is drawn by each seed: three of four seeds find something, in the mean.
     let found = (0..40).filter(|seed| !spotted(&world, &report, 1, *seed).differences.is_empty());
     let found = found.count();
@@ -91,4 +105,108 @@ fn the_probability_of_escaping_falls_with_every_draw() {
     assert_eq!(escape_probability(0.5, 0), 1.0);
     assert_eq!(escape_probability(0.5, 3), 0.125);
     assert_eq!(escape_probability(0.0, 9), 1.0);
+}
+
+#[test]
+fn what_costs_a_few_passes_is_held_to_in_full() {
+    let world = world();
+    type Forgery = (&'static str, fn(&mut WorkResult));
+    let forgeries: &[Forgery] = &[
+        ("valuation.loss_before_nano", |r| r.valuation.loss_before_nano += 11),
+        ("valuation.loss_after_nano", |r| r.valuation.loss_after_nano -= 11),
+        ("valuation.total_nano", |r| r.valuation.total_nano = -1),
+        ("valuation.gap_nano", |r| r.valuation.gap_nano += 11),
+        ("valuation.units", |r| r.valuation.units += 1),
+        ("metrics.rows", |r| r.metrics.rows += 1),
+        ("metrics.correct_before", |r| r.metrics.correct_before -= 1),
+        ("metrics.correct_after", |r| r.metrics.correct_after += 1),
+        ("metrics.loss_after_nano", |r| r.metrics.loss_after_nano -= 11),
+        ("valuation.evidence.check", |r| r.valuation.evidence.check = None),
+    ];
+    for (line, forge) in forgeries {
+        let report = forged(&world, forge);
+        assert_eq!(lines(&spotted(&world, &report, 0, 1)), [*line]);
+        assert_eq!(world.audit(&report)[0].line, *line);
+    }
+}
+
+#[test]
+fn a_check_that_is_not_the_one_due_is_named_and_breaks_nothing() {
+    let world = world();
+    type Forgery = (&'static str, fn(&mut Check));
+    let forgeries: &[Forgery] = &[
+        ("version", |check| check.version += 1),
+        ("seed", |check| check.seed += 1),
+        ("passes", |check| check.passes += 1),
+        ("table", |check| check.table.push(check.table[1].clone())),
+        ("table", |check| check.table.clear()),
+        ("table[1].entries", |check| check.table[1].entries = vec![900]),
+        // The third sender is excluded.
+        ("table[1].entries", |check| check.table[1].entries = vec![2]),
+        ("table[1].entries", |check| check.table.swap(1, 2)),
+        ("scores_nano", |check| check.scores_nano.clear()),
+    ];
+    for (line, forge) in forgeries {
+        let report = forged(&world, |result| {
+            forge(result.valuation.evidence.check.as_mut().unwrap());
+            result.valuation.scores[0].score_nano += 1_000;
+            result.valuation.gap_nano -= 1_000;
+        });
+        let found = spotted(&world, &report, 1_000, 1);
+        let named = [format!("valuation.evidence.check.{line}"), score_of(0)];
+        assert_eq!(lines(&found), named);
+    }
+}
+
+fn score_of(player: usize) -> String {
+    format!("valuation.scores[{player}].score_nano")
+}
+
+#[test]
+fn a_harmful_update_that_was_let_in_is_found() {
+    let world = world();
+    let report = forged(&world, |result| result.valuation.scores[2].excluded = false);
+    assert_eq!(lines(&spotted(&world, &report, 0, 1)), ["valuation.scores[2].excluded"]);
+
+    let world = two_liars();
+    let honest = world.outcome().result.valuation.scores;
+    assert!(honest[4].excluded && honest[5].excluded, "{honest:?}");
+    let report = forged(&world, |_| ());
+    assert_eq!(spotted(&world, &report, 1_000, 1).differences, []);
+    let report = forged(&world, |result| {
+        // Valued among those who remain it may well be what was stated: only the first stage tells.
+        let score = &mut result.valuation.scores[5];
+        (score.excluded, score.score_nano) = (false, 1);
+    });
+    let found = spotted(&world, &report, 1_000, 1);
+    assert!(lines(&found).contains(&"valuation.scores[5].excluded"), "{found:?}");
+}
+
+#[test]
+fn a_report_in_which_everybody_is_excluded_is_named_by_its_lines() {
+    let world = world();
+    for keep_check in [true, false] {
+        let report = forged(&world, |result| {
+            for score in &mut result.valuation.scores {
+                (score.excluded, score.score_nano, score.error_nano) = (true, -1_000_000_000, 1);
+            }
+            if !keep_check {
+                result.valuation.evidence.check = None;
+            }
+        });
+        let found = spotted(&world, &report, 1_000, 1);
+        for player in 0..4 {
+            assert!(lines(&found).contains(&score_of(player).as_str()), "{found:?}");
+        }
+        let check = lines(&found).contains(&"valuation.evidence.check");
+        assert_eq!(check, keep_check, "{found:?}");
+    }
+}
+
+#[test]
+fn a_round_in_which_nobody_did_anything_has_no_difference() {
+    let digits = load(&DataSource::Digits).unwrap();
+    let world = world_of(&digits, &[None, None, None]);
+    let report = forged(&world, |_| ());
+    assert_eq!(spotted(&world, &report, 1_000, 1).differences, []);
 }
