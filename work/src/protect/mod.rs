@@ -16,10 +16,9 @@ use florin_protocol::{Clip, Entry, Micro, Origin, Protection, Repeat, Repeats, T
 
 pub use clip::{clip_factor, median_norm, rescaled};
 pub use gram::Gram;
-pub use likeness::{Likeness, likeness};
+pub use likeness::{Likeness, SAME_COSINE, SAME_COSINE_SMALL, likeness};
 pub use repeats::{
-    COPY_COSINE, COPY_OWN, Found, NOISY_AGREEMENT, NOISY_COSINE, NOISY_OWN, REPLAY_COSINE,
-    REPLAY_OWN, SAME_COSINE, repeats,
+    Found, NOISY_AGREEMENT, NOISY_COSINE, NOISY_OWN, REPLAY_COSINE, REPLAY_OWN, repeats,
 };
 
 /// A round's updates as they are valued, in the order of the entries.

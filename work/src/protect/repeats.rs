@@ -3,12 +3,6 @@
 
 use super::{Gram, Likeness, likeness};
 
-/// Beyond this cosine two updates are one, whoever else is there: the rest is at most one per cent of the length.
-pub const SAME_COSINE: f64 = 0.999_95;
-/// Cosine with an earlier update from which shared own parts make a copy, however it is disguised.
-pub const COPY_COSINE: f64 = 0.95;
-/// Cosine of the own parts that makes such a copy.
-pub const COPY_OWN: f64 = 0.8;
 /// Cosine with an earlier update from which a copy under noise is looked for.
 pub const NOISY_COSINE: f64 = 0.85;
 /// Cosine with the public step from which a replay under noise is looked for: honest updates are often near to the last
@@ -31,29 +25,24 @@ pub struct Found {
 }
 
 impl Likeness {
-    fn is_the_same(&self) -> bool {
-        self.cosine > SAME_COSINE
-    }
-
     fn is_under_noise(&self, cosine: f64, own_part: f64) -> bool {
         self.cosine > cosine
             && self.own.is_some_and(|own| own > own_part)
             && self.agreement.is_some_and(|agreement| agreement < NOISY_AGREEMENT)
     }
 
-    /// Whether the later update is a near-duplicate of the earlier one.
+    /// Whether the later update is a near-duplicate of the earlier one. Shared own parts alone do not tell: two members
+    /// may have learned from similar rows what the others did not. What they learned beyond agrees with somebody's.
     #[must_use]
     pub fn is_copy(&self) -> bool {
-        self.is_the_same()
-            || self.cosine > COPY_COSINE && self.own.is_some_and(|own| own > COPY_OWN)
-            || self.is_under_noise(NOISY_COSINE, NOISY_OWN)
+        self.same || self.is_under_noise(NOISY_COSINE, NOISY_OWN)
     }
 
     /// Whether the update is the public step sent back. Honest updates share much of their own part with a step that
     /// they have shaped themselves, so only sameness and noise tell.
     #[must_use]
     pub fn is_replay(&self) -> bool {
-        self.is_the_same() || self.is_under_noise(REPLAY_COSINE, REPLAY_OWN)
+        self.same || self.is_under_noise(REPLAY_COSINE, REPLAY_OWN)
     }
 }
 
@@ -74,7 +63,9 @@ pub fn repeats(
             let cosine = gram.cosine(later, earlier);
             // Cheap, and nothing below it can be a repeat.
             let near = cosine > NOISY_COSINE.min(REPLAY_COSINE);
-            near.then(|| (Found { of: earlier, cosine }, likeness(gram, rows, later, earlier)))
+            near.then(|| {
+                (Found { of: earlier, cosine }, likeness(gram, rows, step, (later, earlier)))
+            })
         };
         let replay = step.and_then(repeated).filter(|(_, likeness)| likeness.is_replay());
         found[later] = replay.map(|(found, _)| found).or_else(|| {

@@ -1,5 +1,6 @@
 //! Small vectors, checked by hand, and the property that splitting never gains.
 
+use florin_contribution::Draw;
 use florin_protocol::{Address, Amount, Digest};
 use proptest::prelude::*;
 
@@ -107,7 +108,7 @@ fn alike(own: f32) -> Vec<Vec<f32>> {
 fn what_all_share_is_nobodys_own() {
     let updates = alike(0.1);
     let slices: Vec<&[f32]> = updates.iter().map(Vec::as_slice).collect();
-    let found = likeness(&Gram::of(&slices), &[10; 5], 1, 0);
+    let found = likeness(&Gram::of(&slices), &[10; 5], None, (1, 0));
     // Nearly the same direction, 1 / 1.01, but the own parts agree no more than chance would have it.
     assert!((found.cosine - 1.0 / 1.01).abs() < 1e-6, "{found:?}");
     assert!(found.own.unwrap().abs() < 1e-6, "{found:?}");
@@ -121,18 +122,91 @@ fn a_copy_among_the_alike_shares_its_own_part() {
     // Noise on an axis of its own, a thirtieth of the length.
     updates[1][15] = 0.033;
     let slices: Vec<&[f32]> = updates.iter().map(Vec::as_slice).collect();
-    let found = likeness(&Gram::of(&slices), &[10; 5], 1, 0);
-    assert!(found.own.unwrap() > COPY_OWN, "{found:?}");
+    let found = likeness(&Gram::of(&slices), &[10; 5], None, (1, 0));
+    assert!(found.own.unwrap() > NOISY_OWN, "{found:?}");
     assert!(found.agreement.unwrap() < 1e-3, "{found:?}");
     assert!(found.is_copy());
+}
+
+/// `count` vectors of ten thousand numbers: a common direction and independent own parts of a fifth of the length.
+fn alike_in_part(draw: &mut Draw, common: &[f32], count: usize) -> Vec<Vec<f32>> {
+    let mut one = || -> Vec<f32> {
+        let own = direction(draw);
+        common.iter().zip(&own).map(|(common, own)| common + 0.2 * own).collect()
+    };
+    (0..count).map(|_| one()).collect()
+}
+
+/// A random unit vector, nearly.
+fn direction(draw: &mut Draw) -> Vec<f32> {
+    (0..10_000).map(|_| (draw.unit() as f32 - 0.5) * 12_f32.sqrt() / 100.0).collect()
+}
+
+#[test]
+fn members_who_are_alike_among_others_who_are_not_repeat_nothing() {
+    let seed = 5;
+    let mut draw = Draw::new(seed, 0);
+    let common = direction(&mut draw);
+    // How many are alike, how many are different (with a cosine of about 0.3 to all of the former), and their rows.
+    for (near, far, rows) in [(2, 0, 1), (2, 1, 1), (2, 2, 1), (4, 1, 1), (4, 1, 20), (5, 3, 50)] {
+        let mut updates = alike_in_part(&mut draw, &common, near);
+        for _ in 0..far {
+            let aside = direction(&mut draw);
+            let other = common.iter().zip(&aside).map(|(common, aside)| 0.3 * common + aside);
+            updates.push(other.collect());
+        }
+        let slices: Vec<&[f32]> = updates.iter().map(Vec::as_slice).collect();
+        let rows: Vec<u64> =
+            (0..near + far).map(|i| if i < near { 10 } else { 10 * rows }).collect();
+        let orders: Vec<u32> = (0..rows.len() as u32).collect();
+        let found = repeats(&Gram::of(&slices), &rows, &orders, None);
+        assert_eq!(found, vec![None; near + far], "{near} alike, {far} others, seed {seed}");
+    }
+}
+
+#[test]
+fn in_a_small_model_only_the_same_update_is_a_copy() {
+    // Honest members with very many rows send nearly the same few numbers.
+    let updates =
+        [vec![1.0_f32, 2.0, 3.0, 4.0], vec![1.001, 2.0, 3.0, 4.001], vec![2.002, 4.0, 6.0, 8.002]];
+    let slices: Vec<&[f32]> = updates.iter().map(Vec::as_slice).collect();
+    let gram = Gram::of(&slices);
+    assert!(gram.cosine(1, 0) > SAME_COSINE);
+    let found = repeats(&gram, &[10; 3], &[1, 2, 3], None);
+    assert_eq!(
+        found.iter().map(|found| found.map(|found| found.of)).collect::<Vec<_>>(),
+        [None, None, Some(1)]
+    );
+}
+
+#[test]
+fn a_copy_mixed_with_the_public_step_is_a_copy() {
+    let seed = 6;
+    let mut draw = Draw::new(seed, 0);
+    let common = direction(&mut draw);
+    let mut updates = alike_in_part(&mut draw, &common, 5);
+    // Everybody moves on a little in the step's direction.
+    let step: Vec<f32> = common.iter().zip(direction(&mut draw)).map(|(c, d)| c + d).collect();
+    for update in &mut updates[1..4] {
+        update.iter_mut().zip(&step).for_each(|(update, step)| *update += 0.1 * step);
+    }
+    updates[4] = updates[0].iter().zip(&step).map(|(copy, step)| copy + 0.15 * step).collect();
+    let mut slices: Vec<&[f32]> = updates.iter().map(Vec::as_slice).collect();
+    slices.push(&step);
+    let gram = Gram::of(&slices);
+    let found = repeats(&gram, &[10; 5], &[1, 2, 3, 4, 5], Some(5));
+    assert_eq!(found[4].map(|found| found.of), Some(0), "seed {seed}");
+    assert_eq!(found[..4], [None; 4]);
+    // Who does not know the step takes the mixture for somebody's own work.
+    assert!(!likeness(&gram, &[10; 5], None, (4, 0)).is_copy());
 }
 
 #[test]
 fn where_nobody_resembles_the_pair_only_the_same_update_is_a_copy() {
     let updates = [vec![1.0, 0.0, 0.0], vec![1.0, 0.1, 0.0], vec![0.0, 0.0, 1.0_f32]];
     let slices: Vec<&[f32]> = updates.iter().map(Vec::as_slice).collect();
-    let found = likeness(&Gram::of(&slices), &[10; 3], 1, 0);
-    assert!(found.cosine > COPY_COSINE && found.own.is_none(), "{found:?}");
+    let found = likeness(&Gram::of(&slices), &[10; 3], None, (1, 0));
+    assert!(found.cosine > NOISY_COSINE && found.own.is_none(), "{found:?}");
     assert!(!found.is_copy());
 }
 

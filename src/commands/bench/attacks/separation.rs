@@ -179,14 +179,15 @@ fn compare(
         *update = noise.direction(update.len(), florin_learning::params::norm(update));
     }
     let gram = gram(&updates, step);
+    let known = step.map(|_| updates.len());
     for later in 0..kept {
         for earlier in (0..kept).filter(|earlier| *earlier != later) {
-            let copy = likeness(&gram, rows, later, earlier).is_copy();
+            let copy = likeness(&gram, rows, known, (later, earlier)).is_copy();
             let count = if junk == 0 { &mut found.pairs } else { &mut found.beside_noise };
             count.note(copy);
         }
-        if step.is_some() {
-            let replay = likeness(&gram, rows, later, updates.len()).is_replay();
+        if let Some(step) = known {
+            let replay = likeness(&gram, rows, known, (later, step)).is_replay();
             let count = if junk == 0 { &mut found.steps } else { &mut found.beside_noise };
             count.note(replay);
         }
@@ -202,14 +203,16 @@ fn disguise(
     found: &mut Found,
 ) {
     let last = honest.len() - 1;
+    let known = step.map(|_| honest.len());
     let mut updates = honest.to_vec();
     for (at, share) in NOISES.into_iter().enumerate() {
         updates[last] = noise.under(&honest[0], share);
-        let copied = likeness(&gram(&updates, step), rows, last, 0);
+        let copied = likeness(&gram(&updates, step), rows, known, (last, 0));
         found.copies[at].note(copied.is_copy());
         if let Some(step) = step {
             updates[last] = noise.under(step, share);
-            let replayed = likeness(&gram(&updates, Some(step)), rows, last, honest.len());
+            let gram = gram(&updates, Some(step));
+            let replayed = likeness(&gram, rows, known, (last, honest.len()));
             found.replays[at].note(replayed.is_replay());
         }
     }
