@@ -24,6 +24,7 @@ enum Step {
     Failed,
     Posted,
     Final,
+    Proven,
     Cancelled,
     Unpostable,
     Closed,
@@ -47,6 +48,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Failed),
         5 => Just(Step::Posted),
         2 => Just(Step::Final),
+        2 => Just(Step::Proven),
         1 => Just(Step::Close),
         1 => Just(Step::Cancelled),
         1 => Just(Step::Unpostable),
@@ -96,6 +98,10 @@ impl World {
             }
             Step::Posted => unsettled.map(|round| Event::SettlementPosted { task, round }),
             Step::Final => unsettled.map(|round| Event::SettlementFinal { task, round }),
+            Step::Proven => {
+                let last = state.finalised.last().copied();
+                last.map(|round| Event::DebitsProven { task, round })
+            }
             Step::Cancelled => unsettled.map(|round| Event::SettlementCancelled { task, round }),
             Step::Unpostable => unsettled.map(|round| Event::SettlementRefused { task, round }),
             Step::Closed => state.is_over().then_some(Event::Closed { task, refund: fln("1") }),
