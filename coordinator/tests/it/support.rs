@@ -319,8 +319,10 @@ pub(crate) struct Books {
     pub(crate) finals: Vec<Settlement>,
     /// What was proven, and in which order.
     pub(crate) claims: Vec<Claim>,
-    /// Before so many more claims it falls silent.
-    pub(crate) breaks_after: Option<usize>,
+    /// How many there were when the task was closed.
+    pub(crate) claims_at_close: Option<usize>,
+    /// Whether it falls silent when it should take one.
+    pub(crate) takes_no_claims: bool,
     pub(crate) posts: u32,
     pub(crate) silent: bool,
     pub(crate) penniless: BTreeSet<Address>,
@@ -457,7 +459,10 @@ impl Ledger for FakeLedger {
         let state = books.tasks.get_mut(&task).unwrap();
         let done: Vec<Settlement> = state.pending.drain(..).map(|p| p.settlement).collect();
         let count = done.len() as u64;
-        books.finals.extend(done);
+        books.finals.extend(&done);
+        if let (Some(last), Some(state)) = (done.last(), books.tasks.get_mut(&task)) {
+            state.root = last.root;
+        }
         Ok(count)
     }
     fn claim(&self, by: &dyn Signer, claim: &Claim) -> Result<Claimed, LedgerError> {
@@ -471,11 +476,8 @@ impl Ledger for FakeLedger {
         if before == claim.totals {
             return Err(Refusal::NothingToClaim.into());
         }
-        if let Some(left) = &mut books.breaks_after {
-            match left.checked_sub(1) {
-                Some(less) => *left = less,
-                None => return unavailable(),
-            }
+        if books.takes_no_claims {
+            return unavailable();
         }
         books.claims.push(claim.clone());
         Ok(Claimed {
@@ -486,11 +488,14 @@ impl Ledger for FakeLedger {
     fn close(&self, _: &dyn Signer, task: TaskId) -> Result<Amount, LedgerError> {
         let mut books = self.books()?;
         let paid = books.finals.last().map_or(Amount::ZERO, |last| last.data_total);
+        let claims = books.claims.len();
         let state = books.tasks.get_mut(&task).unwrap();
         if state.closed {
             return Err(Refusal::TaskClosed(task).into());
         }
         state.closed = true;
+        books.claims_at_close = Some(claims);
+        let state = books.tasks.get_mut(&task).unwrap();
         state.refunded = state.terms.data.minus(paid).unwrap();
         Ok(state.refunded)
     }
