@@ -1,6 +1,7 @@
 //! What an account can ask of the ledger: one action per write of the trait.
 
 use borsh::{BorshDeserialize, BorshSerialize};
+use florin_protocol::merkle::Totals;
 use florin_protocol::{Address, Amount, Canonical, PayoutId, TaskId};
 use serde::{Deserialize, Serialize};
 
@@ -106,20 +107,17 @@ impl Action {
             Self::WithdrawStake => "withdraw the stake".to_owned(),
             Self::Post(s) => format!(
                 "post the settlement of round {} of {}: {} FLN for data and {} FLN for \
-                 infrastructure so far, {} debits",
+                 infrastructure so far",
                 s.round,
                 of(&s.task),
                 s.data_total,
-                s.infrastructure_total,
-                s.debits.len()
+                s.infrastructure_total
             ),
             Self::Cancel { task, payout } => {
                 format!("cancel settlement {}… of {} and all later ones", payout.short(), of(task))
             }
             Self::Finalize { task } => format!("finalise the settlements of {}", of(task)),
-            Self::Claim(c) => {
-                format!("claim {} FLN in all for {} from {}", c.total, c.account, of(&c.task))
-            }
+            Self::Claim(c) => claim_summary(c),
             Self::Close { task } => format!("close {} and refund the rest", of(task)),
             Self::Slash(s) => format!(
                 "slash {} FLN of the {} of {} in {}",
@@ -129,5 +127,21 @@ impl Action {
                 of(&s.task)
             ),
         }
+    }
+}
+
+/// A claim takes from a bond as well as it pays, and says so.
+fn claim_summary(claim: &Claim) -> String {
+    let Claim { task, account, totals: Totals { paid, debited }, .. } = claim;
+    let task = task.short();
+    match (paid.is_zero(), debited.is_zero()) {
+        (_, true) => format!("claim {paid} FLN in all for {account} from task {task}…"),
+        (true, false) => {
+            format!("take {debited} FLN in all from the bond of {account} in task {task}…")
+        }
+        (false, false) => format!(
+            "claim {paid} FLN in all for {account} from task {task}…, and take {debited} FLN in all \
+             from its bond"
+        ),
     }
 }

@@ -1,6 +1,7 @@
 //! The trait [`Ledger`]: everything the market asks of whoever keeps its money. Each method lists its outcomes.
 
 use borsh::{BorshDeserialize, BorshSerialize};
+use florin_protocol::merkle::Totals;
 use florin_protocol::{
     Address, Amount, Digest, Market, PayoutId, Round, Signer, TaskId, TaskSpec, Tick,
 };
@@ -26,7 +27,7 @@ pub struct Terms {
     pub infrastructure: Amount,
     /// Smallest bond.
     pub bond_min: Amount,
-    /// Most that one settlement may debit from one bond.
+    /// Most that one round may debit from one bond: after round `r`, `r` times as much in all.
     pub debit_max: Amount,
     /// Smallest stake of a provider that serves the task, and the most that may be slashed from it here.
     pub stake_min: Amount,
@@ -59,8 +60,11 @@ impl Terms {
     }
 }
 
-/// One round's settlement as the coordinator posts it. Totals are running totals over the task.
-#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+/// One round's settlement as the coordinator posts it: of one size, however many were paid or debited. Totals are
+/// running totals over the task.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
+)]
 pub struct Settlement {
     /// The task.
     pub task: TaskId,
@@ -72,27 +76,45 @@ pub struct Settlement {
     pub report: Digest,
     /// Root of the settlement that this one continues: the last that stands, pending or final; zeros for the first.
     pub previous_root: Digest,
-    /// Root of the tree of running totals.
+    /// Root of the tree of running totals, paid and debited.
     pub root: Digest,
     /// Paid for data in the task so far, this round included.
     pub data_total: Amount,
     /// Paid for infrastructure in the task so far, this round included.
     pub infrastructure_total: Amount,
-    /// What this round takes from bonds, ascending by account, each account once.
-    pub debits: Vec<(Address, Amount)>,
 }
 
-/// A claim of everything that is owed to one account in one task.
+/// A claim of everything that a task has come to for one account: what it is owed, and what its bond owes.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 pub struct Claim {
     /// The task.
     pub task: TaskId,
-    /// Who is paid, whoever sends the claim.
+    /// Who is paid and debited, whoever sends the claim.
     pub account: Address,
-    /// The running total in the final root.
-    pub total: Amount,
+    /// The running totals in the final root.
+    pub totals: Totals,
     /// Sibling hashes to the root.
     pub proof: Vec<Digest>,
+}
+
+/// What one claim moved.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    BorshSerialize,
+    BorshDeserialize,
+    Serialize,
+    Deserialize,
+)]
+pub struct Claimed {
+    /// Paid into the account's wallet.
+    pub paid: Amount,
+    /// Taken from its bond: less than was debited where the bond held less.
+    pub taken: Amount,
 }
 
 /// What an arbiter takes from a bond or a pledged stake, and why.
@@ -173,7 +195,7 @@ pub struct TaskState {
 pub struct BondState {
     /// At risk now.
     pub amount: Amount,
-    /// When it can be withdrawn, if its owner has asked for it back.
+    /// Until then at least it stays at risk, if its owner has asked for it back; see [`Ledger::withdraw_bond`].
     pub release: Option<Tick>,
 }
 
@@ -287,7 +309,7 @@ pub enum Refusal {
     /// Another settlement stands under this name.
     #[error("another settlement stands under payout id {0}")]
     ConflictingSettlement(PayoutId),
-    /// Running totals that shrink, or exceed what was deposited, or a debit above its limit.
+    /// Running totals that shrink, or exceed what was deposited, or debits above their limit.
     #[error("settlement of round {round}: {what}")]
     BadSettlement {
         /// The round.
@@ -298,8 +320,8 @@ pub enum Refusal {
     /// The proof does not lead to the final root.
     #[error("the proof does not lead to the task's final root: fetch a fresh one")]
     BadProof,
-    /// Everything was claimed before.
-    #[error("nothing is left to claim")]
+    /// Everything was paid and taken before.
+    #[error("nothing is left to claim: what the task owes was paid, and what it debited was taken")]
     NothingToClaim,
     /// No such bond, stake or settlement.
     #[error("{0}")]
@@ -386,8 +408,9 @@ pub trait Ledger: Send + Sync {
     /// Whether a provider has pledged its stake to a task.
     fn pledged(&self, task: TaskId, provider: Address) -> Result<bool, LedgerError>;
 
-    /// What an account has claimed in a task so far.
-    fn claimed(&self, task: TaskId, account: Address) -> Result<Amount, LedgerError>;
+    /// What an account's claims in a task have come to: what it was paid, and the debits that were proven, which its
+    /// bond may not have covered.
+    fn claimed(&self, task: TaskId, account: Address) -> Result<Totals, LedgerError>;
 
     /// Where a settlement is.
     fn settlement(&self, task: TaskId, payout: PayoutId) -> Result<SettlementStatus, LedgerError>;
@@ -405,13 +428,19 @@ pub trait Ledger: Send + Sync {
     /// Refused: `UnknownTask`, `TaskClosed`, `TooSmall` (the bond would be below the task's minimum), `Insufficient`.
     fn bond(&self, by: &dyn Signer, task: TaskId, amount: Amount) -> Result<TxId, LedgerError>;
 
-    /// Asks for the sender's bond back: it stays at risk for `unbond_ms`.
+    /// Asks for the sender's bond back: it stays at risk for `unbond_ms`, and then until what was posted meanwhile can
+    /// be proven.
     /// Asking again does not move the moment.
     /// Refused: `UnknownTask`, `Missing`.
     fn unbond(&self, by: &dyn Signer, task: TaskId) -> Result<TxId, LedgerError>;
 
-    /// Returns an unbonded bond to its owner's wallet: after the delay, or at once when the task is closed.
-    /// Refused: `UnknownTask`, `Missing`, `TooEarly`, `Pending` (a settlement that is not final yet debits it).
+    /// Returns an unbonded bond to its owner's wallet, from `max(release, min(last_post, release) + 2 · challenge_ms)`
+    /// on, `last_post` being the moment at which the task's latest settlement was posted; from `release` on if there
+    /// was none. What was posted before `release` is final one window later, and another window is the time in which
+    /// anybody can prove a debit; what is posted later concerns the bond no more, so that nobody can keep it for
+    /// longer than `release + 2 · challenge_ms`. When the task is closed, nobody needs to ask: from
+    /// `last_post + 2 · challenge_ms` on, or at once if there was none.
+    /// Refused: `UnknownTask`, `Missing`, `TooEarly` (with that moment).
     fn withdraw_bond(&self, by: &dyn Signer, task: TaskId) -> Result<Amount, LedgerError>;
 
     /// Adds to the sender's stake; cancels a running unstaking.
@@ -434,12 +463,10 @@ pub trait Ledger: Send + Sync {
 
     /// Posts a round's settlement; `by` must be the task's coordinator. It becomes final after the challenge window.
     /// Posting exactly the same again is [`Posted::Already`].
-    /// A debit may exceed what its bond holds by now: a bond can shrink while a settlement is on its way, and must not
-    /// block it. What is left then bounds what is taken.
     /// Refused: `UnknownTask`, `TaskClosed`, `NotAllowed`, `ConflictingSettlement`, `BadSettlement` (totals that
     /// shrink or exceed the deposit, a round that does not follow, a `previous_root` that is not the last standing
-    /// settlement's, a payout id that is not the round's, a debit above `debit_max`, debits out of order, a
-    /// task that has expired: a coordinator that goes on posting could keep the buyer's money locked), `Limit`.
+    /// settlement's, a payout id that is not the round's, a task that has expired: a coordinator that goes on posting
+    /// could keep the buyer's money locked), `Limit`.
     fn post(&self, by: &dyn Signer, settlement: &Settlement) -> Result<Posted, LedgerError>;
 
     /// Cancels a settlement, and every later one of the task, within its window; `by` must be the task's arbiter.
@@ -451,11 +478,14 @@ pub trait Ledger: Send + Sync {
     /// Refused: `UnknownTask`.
     fn finalize(&self, by: &dyn Signer, task: TaskId) -> Result<u64, LedgerError>;
 
-    /// Pays `claim.account` the difference between the proven running total and what it has claimed; anybody may send
-    /// it. Returns what was paid.
-    /// Refused: `UnknownTask`, `BadProof`, `NothingToClaim`, `BadSettlement` (a root that promises more than its own
-    /// totals).
-    fn claim(&self, by: &dyn Signer, claim: &Claim) -> Result<Amount, LedgerError>;
+    /// Carries out what the task's last final root says about `claim.account`, by proof; anybody may send it, and when
+    /// the task is closed too. Pays it the difference between `totals.paid` and what it was paid before, and takes the
+    /// difference between `totals.debited` and what was proven before from its bond, to the treasury. What the bond
+    /// does not hold (any more) is not owed later either.
+    /// Refused: `UnknownTask`, `BadProof`, `NothingToClaim` (neither is more than before), `BadSettlement` (a root that
+    /// promises more than its own totals; running totals that shrank; more debited than `debit_max` for each round up
+    /// to the last final one).
+    fn claim(&self, by: &dyn Signer, claim: &Claim) -> Result<Claimed, LedgerError>;
 
     /// Closes a task and refunds what is still in escrow: its coordinator may at any time, anybody after `expires`;
     /// settlements whose window is over are made final first. Returns the refund.

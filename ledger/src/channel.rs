@@ -1,11 +1,12 @@
 //! What a local chain and a remote one have in common: the trait's methods as requests and signed transactions.
 
+use florin_protocol::merkle::Totals;
 use florin_protocol::{Address, Amount, Market, PayoutId, Signer, TaskId, Tick};
 
 use crate::action::Action;
 use crate::api::{
-    BondState, Claim, Ledger, LedgerError, Posted, Refusal, Settlement, SettlementStatus, Slash,
-    StakeState, TaskState, Terms, TxId,
+    BondState, Claim, Claimed, Ledger, LedgerError, Posted, Refusal, Settlement, SettlementStatus,
+    Slash, StakeState, TaskState, Terms, TxId,
 };
 use crate::limits::NONCE_RETRIES_MAX;
 use crate::rpc::{Request, Response};
@@ -109,8 +110,8 @@ impl<C: Channel> Ledger for C {
         ask!(self, Request::Pledged { task, provider }, Response::Pledged(pledged) => pledged)
     }
 
-    fn claimed(&self, task: TaskId, account: Address) -> Result<Amount, LedgerError> {
-        ask!(self, Request::Claimed { task, account }, Response::Amount(amount) => amount)
+    fn claimed(&self, task: TaskId, account: Address) -> Result<Totals, LedgerError> {
+        ask!(self, Request::Claimed { task, account }, Response::Totals(totals) => totals)
     }
 
     fn settlement(&self, task: TaskId, payout: PayoutId) -> Result<SettlementStatus, LedgerError> {
@@ -154,7 +155,7 @@ impl<C: Channel> Ledger for C {
     }
 
     fn post(&self, by: &dyn Signer, settlement: &Settlement) -> Result<Posted, LedgerError> {
-        match carry_out(self, by, &Action::Post(settlement.clone()))?.1 {
+        match carry_out(self, by, &Action::Post(*settlement))?.1 {
             Outcome::Posted(posted) => Ok(posted),
             other => Err(confused(&Response::Outcome(other))),
         }
@@ -175,8 +176,11 @@ impl<C: Channel> Ledger for C {
         }
     }
 
-    fn claim(&self, by: &dyn Signer, claim: &Claim) -> Result<Amount, LedgerError> {
-        moved(self, by, &Action::Claim(claim.clone()))
+    fn claim(&self, by: &dyn Signer, claim: &Claim) -> Result<Claimed, LedgerError> {
+        match carry_out(self, by, &Action::Claim(claim.clone()))?.1 {
+            Outcome::Claimed(claimed) => Ok(claimed),
+            other => Err(confused(&Response::Outcome(other))),
+        }
     }
 
     fn close(&self, by: &dyn Signer, task: TaskId) -> Result<Amount, LedgerError> {

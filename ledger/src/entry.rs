@@ -105,7 +105,7 @@ pub enum Cause {
     StakeReturned,
     /// A settlement became final.
     Settled,
-    /// A final settlement took it from a bond.
+    /// Taken from a bond, by proof of a final debit.
     Debited,
     /// It was claimed by proof.
     Claimed,

@@ -62,7 +62,7 @@ mod transaction;
 
 pub use action::Action;
 pub use api::{
-    BondState, Claim, Ledger, LedgerError, PendingSettlement, Posted, Refusal, Settlement,
+    BondState, Claim, Claimed, Ledger, LedgerError, PendingSettlement, Posted, Refusal, Settlement,
     SettlementStatus, Slash, StakeState, TaskState, Terms, TxId,
 };
 pub use entry::{Account, Cause, Movement, Pool};

@@ -6,14 +6,11 @@ pub const BLOCK_TRANSACTIONS_MAX: usize = 1_000;
 pub const BLOCK_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Canonical bytes of one signed transaction.
 pub const TRANSACTION_BYTES_MAX: usize = 128 * 1024;
-/// Bonds that one settlement may debit: every member of the largest cohort.
-pub const DEBITS_MAX: usize = 1_024;
 /// Settlements of one task that may wait for their windows at the same time; its coordinator waits when there are so
-/// many. With [`DEBITS_MAX`] it bounds what anybody can have read out by asking for a task: see
-/// [`TASK_ANSWER_BYTES_MAX`].
+/// many. It bounds what anybody can have read out by asking for a task: see [`TASK_ANSWER_BYTES_MAX`].
 pub const PENDING_MAX: usize = 64;
 /// No task's books are longer than this as JSON, whatever its parties post; a usual one has a few kilobytes.
-pub const TASK_ANSWER_BYTES_MAX: usize = 8 * 1024 * 1024;
+pub const TASK_ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// Open tasks to which one provider may have pledged its stake.
 pub const PLEDGES_MAX: usize = 256;
 /// Accounts that a genesis may fund.

@@ -3,6 +3,7 @@
 //! Both sides are JSON. Amounts are decimal florins as text, ids are hexadecimal. Nothing in a response is secret:
 //! anybody may follow the chain from [`Request::Genesis`] with [`Request::Head`] and [`Request::Block`].
 
+use florin_protocol::merkle::Totals;
 use florin_protocol::{Address, Amount, Market, PayoutId, TaskId, Tick};
 use serde::{Deserialize, Serialize};
 
@@ -56,7 +57,7 @@ pub enum Request {
         /// Whose.
         provider: Address,
     },
-    /// What has an account claimed in a task?
+    /// What have an account's claims in a task come to?
     Claimed {
         /// In which task.
         task: TaskId,
@@ -102,8 +103,10 @@ pub enum Response {
     Market(Market),
     /// To [`Request::Now`].
     Now(Tick),
-    /// To [`Request::Balance`], [`Request::Treasury`] and [`Request::Claimed`].
+    /// To [`Request::Balance`] and [`Request::Treasury`].
     Amount(Amount),
+    /// To [`Request::Claimed`].
+    Totals(Totals),
     /// To [`Request::Task`]; nothing for a task never opened.
     Task(Option<Box<TaskState>>),
     /// To [`Request::Due`]; nothing for a task never opened.
@@ -192,7 +195,7 @@ impl Channel for LocalChain {
                 state(&|s| Response::Pledged(s.pledged(task, provider)))
             }
             Request::Claimed { task, account } => {
-                state(&|s| Response::Amount(s.claimed(task, account)))
+                state(&|s| Response::Totals(s.claimed(task, account)))
             }
             Request::Settlement { task, payout } => {
                 state(&|s| Response::Settlement(s.settlement(task, payout)))

@@ -13,7 +13,7 @@ use florin_protocol::{
 use serde::{Deserialize, Serialize};
 
 use crate::action::Action;
-use crate::api::{Posted, Refusal, TxId};
+use crate::api::{Claimed, Posted, Refusal, TxId};
 use crate::limits::TRANSACTION_BYTES_MAX;
 
 mod typed {
@@ -211,8 +211,10 @@ pub enum Outcome {
     Posted(Posted),
     /// So many settlements became final.
     Finalised(u64),
-    /// So much was moved: withdrawn, claimed, refunded or slashed.
+    /// So much was moved: withdrawn, refunded or slashed.
     Moved(Amount),
+    /// So much was paid and taken by a claim.
+    Claimed(Claimed),
 }
 
 /// What is known of a transaction that somebody sent.

@@ -110,6 +110,7 @@ impl Fixture for Remote {
             ledger: Box::new(ledger),
             signers: (0..SIGNERS).map(|n| Box::new(signer(n)) as Box<dyn Signer>).collect(),
             advance: Box::new(move |ms| _ = server.now.fetch_add(ms, Ordering::SeqCst)),
+            is_exact: true,
         }
     }
 }

@@ -5,6 +5,8 @@ use std::fmt;
 use florin_protocol::{Address, Amount, Digest, Rejection, Round, Statement, TaskId, Tick, nats};
 use florin_work::Difference;
 
+use crate::agent::Drawn;
+
 /// A step of a participant's or provider's work. `Display` is a line for a person.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
@@ -131,10 +133,8 @@ pub enum Event {
     Claimed {
         /// The task.
         task: TaskId,
-        /// What was drawn now.
-        amount: Amount,
-        /// What the task has paid this account in all.
-        total: Amount,
+        /// What was drawn now, and in all.
+        drawn: Drawn,
     },
     /// The bond is back in the wallet.
     BondReturned {
@@ -298,11 +298,19 @@ impl fmt::Display for Event {
 impl Event {
     fn money_and_work(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Claimed { task, amount, total } => {
-                write!(f, "claimed {amount} FLN; task {} paid {total} in all", task.short())
+            Self::Claimed { task, drawn: Drawn { paid, taken, totals } } => {
+                write!(f, "claimed {paid} FLN; task {} paid {} in all", task.short(), totals.paid)?;
+                if taken.is_zero() {
+                    return Ok(());
+                }
+                write!(f, ", and {taken} FLN of debits were taken from the bond")
             }
             Self::BondReturned { amount } => write!(f, "the bond of {amount} FLN is back"),
-            Self::BondHeld { until } => write!(f, "the bond stays at risk until {until}"),
+            Self::BondHeld { until } => write!(
+                f,
+                "the bond stays at risk until {until}: what the last settlement debits can be proven \
+                 until then"
+            ),
             Self::Staked { added, stake } => write!(f, "staked {added} FLN; {stake} FLN at risk"),
             Self::Pledged { task } => write!(f, "pledged the stake to task {}", task.short()),
             Self::TaskSkipped { task, why } => write!(f, "task {} is skipped: {why}", task.short()),

@@ -17,7 +17,7 @@ use florin_protocol::{
 };
 use florin_work::{Inputs, carry_out, model_bytes};
 
-use crate::agent::{AgentError, ClaimError, EXPIRY_MS, claim, register};
+use crate::agent::{AgentError, ClaimError, EXPIRY_MS, draw_pay, register};
 use crate::client::{Client, ClientError};
 use crate::durable;
 use crate::event::Event;
@@ -496,11 +496,11 @@ impl Server<'_, '_> {
 
     fn draw(&mut self, task: TaskId) -> Result<(), ProviderError> {
         let (wallet, client, ledger) = (self.parts.wallet, self.parts.client, self.parts.ledger);
-        let drawn = claim(client, ledger, wallet, task, wallet.address())?;
+        let drawn = draw_pay(client, ledger, wallet, task, wallet.address())?;
         self.provided.claimed =
-            self.provided.claimed.plus(drawn.amount).unwrap_or(self.provided.claimed);
-        if !drawn.amount.is_zero() {
-            (self.tell)(&Event::Claimed { task, amount: drawn.amount, total: drawn.total });
+            self.provided.claimed.plus(drawn.paid).unwrap_or(self.provided.claimed);
+        if !drawn.paid.is_zero() {
+            (self.tell)(&Event::Claimed { task, drawn });
         }
         Ok(())
     }

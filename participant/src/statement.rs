@@ -173,9 +173,9 @@ fn task_balance(
     account: Address,
     task: TaskId,
 ) -> Result<TaskBalance, StatementError> {
-    let claimed = ledger.claimed(task, account)?;
+    let claimed = ledger.claimed(task, account)?.paid;
     let proven = match client.map(|client| client.proof(task, account)) {
-        Some(Ok(proof)) => proof.total,
+        Some(Ok(proof)) => proof.totals.paid,
         None => claimed,
         Some(Err(ClientError::Rejected(rejection)))
             if matches!(rejection.code, Code::NotYetPublic | Code::UnknownTask) =>

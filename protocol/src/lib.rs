@@ -17,7 +17,7 @@
 //! * **Report** ([`Report`]): everything a stranger needs to recompute one round's payouts.
 //! * **Statement** ([`Statement`]): the same, told to one participant.
 //! * **Work record** ([`WorkRecord`]): a provider's signed result for work that the market can check.
-//! * **Claim**: drawing what is owed with a Merkle proof of a running total ([`merkle`]).
+//! * **Claim**: drawing what is owed, and taking what is debited, with a Merkle proof of running totals ([`merkle`]).
 //!
 //! This crate does no input or output and has no clock, no randomness, no floats and no hash maps. Every signed thing
 //! names its market, and is hashed under a domain of its own: see `docs/protocol.md`, and `vectors/` for golden bytes

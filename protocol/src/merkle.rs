@@ -1,26 +1,59 @@
 //! The tree of running totals, in the form of OpenZeppelin's `standard-v1` trees, so that
 //! `@openzeppelin/merkle-tree` and `MerkleProof.sol` agree with it hash for hash.
 //!
-//! A leaf is `keccak256(keccak256(abi.encode(address account, uint256 total)))`: hashed twice so that no inner node
-//! can pass for a leaf. Leaves are sorted by hash; inner nodes hash their two children in ascending order.
+//! A leaf is `keccak256(keccak256(abi.encode(address account, uint256 paid, uint256 debited)))`: hashed twice so that
+//! no inner node can pass for a leaf. Leaves are sorted by hash; inner nodes hash their two children in ascending order.
+//!
+//! Source: <https://github.com/OpenZeppelin/merkle-tree#standard-merkle-trees>.
 
 use alloy_primitives::keccak256;
+use borsh::{BorshDeserialize, BorshSerialize};
+use serde::{Deserialize, Serialize};
 
 use crate::id::{Address, Digest};
 use crate::limits::PROOF_LEN_MAX;
 use crate::money::Amount;
 
-/// The hash of one account's running total.
+/// What a task has come to for one account so far. Neither of the two ever shrinks.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    BorshSerialize,
+    BorshDeserialize,
+    Serialize,
+    Deserialize,
+)]
+pub struct Totals {
+    /// Owed to it, for data and infrastructure together.
+    pub paid: Amount,
+    /// To be taken from its bond.
+    pub debited: Amount,
+}
+
+impl Totals {
+    /// Whether both are zero. Such an account has no leaf.
+    #[must_use]
+    pub const fn are_zero(&self) -> bool {
+        self.paid.is_zero() && self.debited.is_zero()
+    }
+}
+
+/// Writes a number into a 32-byte word as `abi.encode` does: big-endian, on the right.
+fn put(word: &mut [u8], number: &[u8]) {
+    word.iter_mut().rev().zip(number.iter().rev()).for_each(|(to, from)| *to = *from);
+}
+
+/// The hash of one account's running totals.
 #[must_use]
-pub fn leaf(account: Address, total: Amount) -> Digest {
-    let mut encoded = [0u8; 64];
-    let (first, second) = encoded.split_at_mut(32);
-    first.iter_mut().rev().zip(account.0.iter().rev()).for_each(|(to, from)| *to = *from);
-    second
-        .iter_mut()
-        .rev()
-        .zip(total.units().to_be_bytes().iter().rev())
-        .for_each(|(to, from)| *to = *from);
+pub fn leaf(account: Address, totals: Totals) -> Digest {
+    let mut encoded = [0u8; 96];
+    let (paid, debited) = (totals.paid.units().to_be_bytes(), totals.debited.units().to_be_bytes());
+    let fields: [&[u8]; 3] = [&account.0, &paid, &debited];
+    encoded.chunks_exact_mut(32).zip(fields).for_each(|(word, field)| put(word, field));
     Digest(keccak256(keccak256(encoded)).0)
 }
 
@@ -46,7 +79,7 @@ pub struct Tree {
 
 impl Tree {
     /// Builds the tree. The order of `totals` does not matter; equal leaves are kept as often as they come.
-    pub fn new(totals: impl IntoIterator<Item = (Address, Amount)>) -> Self {
+    pub fn new(totals: impl IntoIterator<Item = (Address, Totals)>) -> Self {
         let mut leaves: Vec<Digest> = totals.into_iter().map(|(a, t)| leaf(a, t)).collect();
         leaves.sort_unstable();
         let inner = leaves.len().saturating_sub(1);
@@ -71,10 +104,10 @@ impl Tree {
         self.nodes.first().copied().unwrap_or_default()
     }
 
-    /// The sibling hashes from the leaf of `account` and `total` to the root; `None` if it is not in the tree.
+    /// The sibling hashes from the leaf of `account` and `totals` to the root; `None` if it is not in the tree.
     #[must_use]
-    pub fn proof(&self, account: Address, total: Amount) -> Option<Vec<Digest>> {
-        let hash = leaf(account, total);
+    pub fn proof(&self, account: Address, totals: Totals) -> Option<Vec<Digest>> {
+        let hash = leaf(account, totals);
         let inner = self.nodes.len().checked_div(2)?;
         let mut i = self
             .nodes
@@ -93,13 +126,13 @@ impl Tree {
     }
 }
 
-/// Whether `proof` leads from the leaf of `account` and `total` to `root`. False for the all-zero root of an empty
+/// Whether `proof` leads from the leaf of `account` and `totals` to `root`. False for the all-zero root of an empty
 /// tree and for proofs longer than [`PROOF_LEN_MAX`].
 #[must_use]
-pub fn verify(root: Digest, account: Address, total: Amount, proof: &[Digest]) -> bool {
+pub fn verify(root: Digest, account: Address, totals: Totals, proof: &[Digest]) -> bool {
     root != Digest::default()
         && proof.len() <= PROOF_LEN_MAX
-        && proof.iter().fold(leaf(account, total), |node, sibling| parent(node, *sibling)) == root
+        && proof.iter().fold(leaf(account, totals), |node, sibling| parent(node, *sibling)) == root
 }
 
 #[cfg(test)]
@@ -107,21 +140,30 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn totals(n: u8) -> Vec<(Address, Amount)> {
-        (0..n).map(|i| (Address([i; 20]), Amount::from_units(u128::from(i) * 1_000))).collect()
+    fn totals(paid: u128, debited: u128) -> Totals {
+        Totals { paid: Amount::from_units(paid), debited: Amount::from_units(debited) }
+    }
+
+    fn all(n: u8) -> Vec<(Address, Totals)> {
+        let of = |i| (Address([i; 20]), totals(u128::from(i) * 1_000, u128::from(i % 3)));
+        (0..n).map(of).collect()
     }
 
     #[test]
-    fn every_account_can_prove_its_own_total_and_no_other() {
+    fn every_account_can_prove_its_own_totals_and_no_others() {
         for n in 1..=33 {
-            let all = totals(n);
+            let all = all(n);
             let tree = Tree::new(all.clone());
-            for (account, total) in &all {
-                let proof = tree.proof(*account, *total).unwrap();
-                assert!(verify(tree.root(), *account, *total, &proof));
-                let more = total.plus(Amount::from_units(1)).unwrap();
-                assert!(!verify(tree.root(), *account, more, &proof));
-                assert!(!verify(tree.root(), Address([99; 20]), *total, &proof));
+            for (account, own) in &all {
+                let proof = tree.proof(*account, *own).unwrap();
+                assert!(verify(tree.root(), *account, *own, &proof));
+                let (paid, debited) = (own.paid.units(), own.debited.units());
+                // More paid, more debited, and the one for the other.
+                for wrong in [(paid + 1, debited), (paid, debited + 1), (debited, paid)] {
+                    let wrong = totals(wrong.0, wrong.1);
+                    assert!(wrong == *own || !verify(tree.root(), *account, wrong, &proof));
+                }
+                assert!(!verify(tree.root(), Address([99; 20]), *own, &proof));
             }
         }
     }
@@ -130,22 +172,23 @@ mod tests {
     fn an_empty_tree_proves_nothing() {
         let tree = Tree::new([]);
         assert_eq!(tree.root(), Digest::default());
-        assert_eq!(tree.proof(Address::default(), Amount::ZERO), None);
-        assert!(!verify(tree.root(), Address::default(), Amount::ZERO, &[]));
+        assert_eq!(tree.proof(Address::default(), Totals::default()), None);
+        assert!(!verify(tree.root(), Address::default(), Totals::default(), &[]));
     }
 
     #[test]
     fn an_inner_node_is_not_a_leaf() {
-        let tree = Tree::new(totals(4));
+        let tree = Tree::new(all(4));
         let too_long = vec![Digest::default(); PROOF_LEN_MAX + 1];
-        assert!(!verify(tree.root(), Address([1; 20]), Amount::from_units(1_000), &too_long));
-        assert!(!verify(tree.root(), Address([1; 20]), Amount::from_units(1_000), &[]));
+        let own = totals(1_000, 1);
+        assert!(!verify(tree.root(), Address([1; 20]), own, &too_long));
+        assert!(!verify(tree.root(), Address([1; 20]), own, &[]));
     }
 
     proptest! {
         #[test]
         fn the_order_of_the_accounts_does_not_matter(n in 1u8..60, turn in 0usize..60) {
-            let mut all = totals(n);
+            let mut all = all(n);
             let root = Tree::new(all.clone()).root();
             let turn = turn % all.len();
             all.rotate_left(turn);

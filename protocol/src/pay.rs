@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fixed::Micro;
 use crate::id::{Address, Digest};
-use crate::merkle::Tree;
+use crate::merkle::{Totals, Tree};
 use crate::money::{Amount, AmountError};
 use crate::payout::{SplitError, split_by_weight};
 use crate::report::{Infrastructure, Scored};
@@ -60,6 +60,16 @@ pub struct Standing {
     pub infrastructure: Amount,
     /// Running total debited from its bond.
     pub debited: Amount,
+}
+
+impl Standing {
+    /// Its running totals as a settlement's root commits to them: data and infrastructure together, and debits.
+    ///
+    /// # Errors
+    /// [`AmountError::Overflow`].
+    pub fn totals(&self) -> Result<Totals, AmountError> {
+        Ok(Totals { paid: self.data.plus(self.infrastructure)?, debited: self.debited })
+    }
 }
 
 /// Why a participant was paid what it was paid in a round.
@@ -298,20 +308,20 @@ fn pay_work(
     Ok((lines, spent))
 }
 
-/// The tree of running totals, data and infrastructure together: what a settlement's root commits to. Accounts that
-/// are owed nothing are left out.
+/// The tree of running totals: what a settlement's root commits to. Accounts that were neither paid nor debited are
+/// left out.
 ///
 /// # Errors
 /// [`AmountError::Overflow`].
 pub fn totals_tree(standings: &BTreeMap<Account, Standing>) -> Result<Tree, AmountError> {
-    let mut totals = Vec::with_capacity(standings.len());
+    let mut leaves = Vec::with_capacity(standings.len());
     for (account, standing) in standings {
-        let total = standing.data.plus(standing.infrastructure)?;
-        if !total.is_zero() {
-            totals.push((*account, total));
+        let totals = standing.totals()?;
+        if !totals.are_zero() {
+            leaves.push((*account, totals));
         }
     }
-    Ok(Tree::new(totals))
+    Ok(Tree::new(leaves))
 }
 
 #[cfg(test)]

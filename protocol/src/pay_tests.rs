@@ -165,6 +165,28 @@ fn nobody_is_scored_twice() {
 }
 
 #[test]
+fn the_root_holds_what_was_paid_and_what_was_debited() {
+    let with = |data, infrastructure, debited| Standing {
+        data: fln(data),
+        infrastructure: fln(infrastructure),
+        debited: fln(debited),
+        ..Standing::default()
+    };
+    let standings = BTreeMap::from([
+        (who(1), with("3", "4", "0")),
+        (who(2), with("0", "0", "5")),
+        (who(3), with("1", "0", "2")),
+        (who(4), with("0", "0", "0")),
+    ]);
+    let totals = |paid, debited| Totals { paid: fln(paid), debited: fln(debited) };
+    let leaves =
+        [(who(1), totals("7", "0")), (who(2), totals("0", "5")), (who(3), totals("1", "2"))];
+    let tree = totals_tree(&standings).unwrap();
+    assert_eq!(tree.root(), Tree::new(leaves).root(), "nobody with nothing has a leaf");
+    assert_eq!(totals_tree(&BTreeMap::new()).unwrap().root(), Digest::default());
+}
+
+#[test]
 fn the_last_round_has_everything_that_is_left() {
     assert_eq!(round_pool(fln("10"), 4), fln("2.5"));
     assert_eq!(round_pool(Amount::from_units(7), 3), Amount::from_units(2));

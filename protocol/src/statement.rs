@@ -126,7 +126,7 @@ fn reason_in_words(report: &Report, line: &Line, score: Option<&Scored>) -> Stri
         ),
         Reason::Excluded => format!(
             "The update raised the validation loss beyond its error ({figures}): it was kept out of \
-             the model, and {} FLN were debited from the bond.",
+             the model, and {} FLN are taken from the bond once the settlement is final.",
             line.debit
         ),
     };

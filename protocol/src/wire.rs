@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bytes::Canonical;
 use crate::id::{Address, Digest, Market, NodeKey, Round, TaskId};
+use crate::merkle::Totals;
 use crate::message::Offer;
 use crate::money::Amount;
 use crate::sign::Signed;
@@ -107,15 +108,15 @@ pub struct TaskSummary {
     pub infrastructure: Amount,
 }
 
-/// A running total and its proof: what a claim needs. Only final settlements have one.
+/// Running totals and their proof: what a claim needs. Only final settlements have one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClaimProof {
     /// The last final round.
     pub round: Round,
     /// The root on the ledger.
     pub root: Digest,
-    /// The account's running total; zero, with an empty proof, if it is owed nothing.
-    pub total: Amount,
+    /// The account's running totals; zero, with an empty proof, if it was neither paid nor debited.
+    pub totals: Totals,
     /// Sibling hashes.
     pub proof: Vec<Digest>,
 }

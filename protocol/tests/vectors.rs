@@ -355,21 +355,24 @@ fn payouts() -> Value {
 
 fn trees() -> Value {
     let one = |n: u8| {
-        let totals: Vec<(Address, Amount)> = (0..n)
+        // Some were only paid, some only debited, some both.
+        let leaves: Vec<(Address, merkle::Totals)> = (0..n)
             .map(|i| {
                 let units = u128::from(i).pow(3) * 10u128.pow(17) + u128::from(i);
-                (Address([i.wrapping_mul(37); 20]), Amount::from_units(units))
+                let paid = Amount::from_units(if i % 5 == 3 { 0 } else { units });
+                let debited = Amount::from_units(if i % 3 == 0 { units / 7 } else { 0 });
+                (Address([i.wrapping_mul(37); 20]), merkle::Totals { paid, debited })
             })
             .collect();
-        let tree = merkle::Tree::new(totals.clone());
+        let tree = merkle::Tree::new(leaves.clone());
+        let row = |account: &Address, totals: &merkle::Totals| {
+            json!([account, totals.paid.units().to_string(), totals.debited.units().to_string()])
+        };
         json!({
             "name": format!("{n} accounts"),
-            "leaves": totals
-                .iter()
-                .map(|(a, t)| json!([a, t.units().to_string()]))
-                .collect::<Vec<_>>(),
+            "leaves": leaves.iter().map(|(a, t)| row(a, t)).collect::<Vec<_>>(),
             "root": tree.root(),
-            "proofs": totals.iter().map(|(a, t)| tree.proof(*a, *t).unwrap()).collect::<Vec<_>>(),
+            "proofs": leaves.iter().map(|(a, t)| tree.proof(*a, *t).unwrap()).collect::<Vec<_>>(),
         })
     };
     [1, 2, 3, 4, 5, 8, 13, 32, 100].map(one).to_vec().into()

@@ -6,10 +6,12 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { StandardMerkleTree } from "@openzeppelin/merkle-tree";
 
+const types = ["address", "uint256", "uint256"]; // account, paid, debited
+
 const vectors = JSON.parse(readFileSync(join(process.argv[2], "trees.json"), "utf8"));
 let done = 0;
 for (const { name, leaves, root, proofs } of vectors) {
-  const tree = StandardMerkleTree.of(leaves, ["address", "uint256"]);
+  const tree = StandardMerkleTree.of(leaves, types);
   const differs = (what) => {
     console.log(`DIFFERS  trees: ${name}: ${what}`);
     process.exit(1);
@@ -18,7 +20,7 @@ for (const { name, leaves, root, proofs } of vectors) {
   for (const [index, leaf] of leaves.entries()) {
     const ours = proofs[index].map((hash) => `0x${hash}`);
     if (JSON.stringify(tree.getProof(index)) !== JSON.stringify(ours)) differs(`proof ${index}`);
-    if (!StandardMerkleTree.verify(`0x${root}`, ["address", "uint256"], leaf, ours)) {
+    if (!StandardMerkleTree.verify(`0x${root}`, types, leaf, ours)) {
       differs(`proof ${index} does not verify`);
     }
   }

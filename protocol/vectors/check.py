@@ -10,8 +10,10 @@ import sys
 from blake3 import blake3
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from eth_abi import encode
 from eth_account import Account
 from eth_account.messages import encode_typed_data
+from eth_utils import keccak
 
 # --- borsh, by its specification: little-endian integers, u32 lengths, enums by index, fields in order. ---
 
@@ -335,6 +337,21 @@ def check_seed(report):
     assert derive("florin v1 seed", raw) == report["holdout"]["seed"], "seed differs"
 
 
+def check_tree(v):
+    """OpenZeppelin's standard-v1 tree over (account, paid, debited), from its description."""
+    types = ["address", "uint256", "uint256"]
+    leaves = [keccak(keccak(encode(types, [a, int(p), int(d)]))) for a, p, d in v["leaves"]]
+    heap = [b""] * (len(leaves) - 1) + sorted(leaves, reverse=True)
+    for i in reversed(range(len(leaves) - 1)):
+        heap[i] = keccak(b"".join(sorted(heap[2 * i + 1 : 2 * i + 3])))
+    assert heap[0].hex() == v["root"], "root differs"
+    for leaf, proof in zip(leaves, v["proofs"], strict=True):
+        node = leaf
+        for sibling in proof:
+            node = keccak(b"".join(sorted([node, digest(sibling)])))
+        assert node == heap[0], "a proof does not lead to the root"
+
+
 def check_draw(v):
     exposed = set()
     for each in v["rounds"]:
@@ -379,7 +396,7 @@ def check_holdout(v):
 
 CHECKS = {
     "messages": check_message, "registrations": check_registration, "closes": check_close,
-    "payouts": check_payout, "draws": check_draw, "holdouts": check_holdout,
+    "payouts": check_payout, "trees": check_tree, "draws": check_draw, "holdouts": check_holdout,
 }
 
 

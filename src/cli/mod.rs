@@ -69,7 +69,7 @@ pub(crate) enum Command {
     Balance(Balance),
     /// Send tokens to another account
     Transfer(Transfer),
-    /// Draw what a task owes you
+    /// Draw what a task owes you, and have debits taken by proof
     Claim(Claim),
     /// Why you were paid what you were paid, round by round, in words
     Statement(Statement),

@@ -259,7 +259,7 @@ impl Play {
         let books = ledger.task(task)?.context("the ledger does not know the task")?;
         let mut earners = Vec::with_capacity(self.stage.actors.len());
         for actor in &self.stage.actors {
-            let earned = ledger.claimed(task, actor.account)?;
+            let earned = ledger.claimed(task, actor.account)?.paid;
             let who = (actor.name, actor.behaviour);
             earners.push(Earner::of(who, actor.account, actor.rows, earned, &reports)?);
         }
@@ -285,7 +285,7 @@ impl Play {
         reports: &[Report],
     ) -> anyhow::Result<(u64, Amount)> {
         let units = reports.iter().flat_map(|report| &report.infrastructure).map(|i| i.units).sum();
-        Ok((units, ledger.claimed(task, self.stage.provider)?))
+        Ok((units, ledger.claimed(task, self.stage.provider)?.paid))
     }
 
     /// How many test rows the first and the last model get right.

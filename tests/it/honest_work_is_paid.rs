@@ -17,7 +17,11 @@ fn honest_work_is_paid() {
         let account = market.account(name);
         let standing = last.standings[&account];
         assert!(!standing.data.is_zero(), "{name} earned nothing: {standing:?}");
-        assert_eq!(ledger.claimed(task, account).unwrap(), standing.data, "{name} drew it all");
+        assert_eq!(
+            ledger.claimed(task, account).unwrap().paid,
+            standing.data,
+            "{name} drew it all"
+        );
         let purse: Amount = "50".parse().unwrap();
         let held = purse.plus(standing.data).unwrap().minus(standing.debited).unwrap();
         assert_eq!(ledger.balance(account).unwrap(), held, "{name} has pay and bond back");
@@ -29,7 +33,7 @@ fn honest_work_is_paid() {
     let provider = market.account("provider");
     let earned = last.standings[&provider].infrastructure;
     assert!(!earned.is_zero(), "checkable work is paid from the infrastructure pool");
-    assert_eq!(ledger.claimed(task, provider).unwrap(), earned);
+    assert_eq!(ledger.claimed(task, provider).unwrap().paid, earned);
     let said = market.ask(&["statement", &task.to_string(), &market.account("ann").to_string()]);
     assert!(said.expect(0).out.contains("lowered the validation loss"));
 }

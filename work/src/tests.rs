@@ -286,6 +286,15 @@ fn check(report: &mut Report) -> &mut Check {
     evidence(report).check.as_mut().unwrap()
 }
 
+/// The root of the report's standings with so many times the debits.
+fn root_with_debits(report: &Report, times: u128) -> Digest {
+    let mut standings = report.standings.clone();
+    for standing in standings.values_mut() {
+        standing.debited = standing.debited.mul_div_down(times, 1).unwrap();
+    }
+    totals_tree(&standings).unwrap().root()
+}
+
 #[test]
 fn every_forgery_is_named_by_its_line() {
     let world = world();
@@ -326,6 +335,9 @@ fn every_forgery_is_named_by_its_line() {
         ("valuation.evidence.check.table[1].entries", |r| check(r).table[1].entries = vec![7]),
         ("valuation.evidence.check.scores_nano[1]", |r| check(r).scores_nano[1] += 11),
         ("root", |r| r.root = Digest([1; 32])),
+        // What was debited is in the root as well: nothing may be missing, or be there twice.
+        ("root", |r| r.root = root_with_debits(r, 0)),
+        ("root", |r| r.root = root_with_debits(r, 2)),
         ("root_before", |r| r.root_before = Digest([1; 32])),
         ("data_total", |r| r.data_total = Amount::ZERO),
         ("infrastructure[0].units", |r| r.infrastructure[0].units += 1),

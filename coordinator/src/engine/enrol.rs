@@ -151,6 +151,7 @@ impl Engine {
             past: Vec::new(),
             unsettled: BTreeMap::new(),
             finalised: BTreeSet::new(),
+            unproven: BTreeSet::new(),
             orders: BTreeMap::new(),
             public: BTreeSet::new(),
             ending: false,
@@ -213,7 +214,7 @@ impl TaskState {
         self.enrolled.keys().chain(&self.providers).copied().chain(authors)
     }
 
-    /// What `account` has at risk beyond debits that are not final yet, if that is enough.
+    /// What `account` has at risk beyond debits that are not taken yet, if that is enough.
     pub(super) fn bond_at_risk(&self, account: Address, bond: Amount) -> Result<Amount, Rejection> {
         let smallest = self.spec.budget.bond_min;
         let left = bond.minus(self.pending_debits(account)).unwrap_or(Amount::ZERO);

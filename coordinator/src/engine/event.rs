@@ -145,6 +145,13 @@ pub enum Event {
         /// What went back to the buyer.
         refund: Amount,
     },
+    /// Every debit of this final round and of all before it is proven on the ledger.
+    DebitsProven {
+        /// The task.
+        task: TaskId,
+        /// The round.
+        round: Round,
+    },
 }
 
 /// Something the host should see to. Each is asked for once, when it becomes wanted; after a restart
@@ -185,6 +192,14 @@ pub enum Effect {
     Close {
         /// The task.
         task: TaskId,
+    },
+    /// Prove on the ledger what the rounds up to this one, the last final, debited; answer with
+    /// [`Event::DebitsProven`].
+    Prove {
+        /// The task.
+        task: TaskId,
+        /// The round.
+        round: Round,
     },
 }
 

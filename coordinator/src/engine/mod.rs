@@ -117,6 +117,7 @@ impl Engine {
             Event::SettlementRefused { task, round } => self.check_unpostable(*task, *round),
             Event::CloseRequested { task } => self.check_close_requested(*task),
             Event::Closed { task, .. } => self.check_closed(*task),
+            Event::DebitsProven { task, round } => self.check_proven(*task, *round),
         }
     }
 
@@ -186,7 +187,8 @@ impl Engine {
             | Event::SettlementCancelled { task, .. }
             | Event::SettlementRefused { task, .. }
             | Event::CloseRequested { task }
-            | Event::Closed { task, .. } => vec![*task],
+            | Event::Closed { task, .. }
+            | Event::DebitsProven { task, .. } => vec![*task],
             Event::Tick => {
                 let due = |task: &TaskState| task.deadline().is_some_and(|t| t <= now);
                 self.state.tasks.iter().filter(|(_, t)| due(t)).map(|(id, _)| *id).collect()
@@ -243,6 +245,7 @@ impl Engine {
             }
             Event::CloseRequested { .. } => task.close_requested(),
             Event::Closed { refund, .. } => task.closed(*refund),
+            Event::DebitsProven { round, .. } => task.debits_proven(*round),
             Event::Registered(_)
             | Event::Published { .. }
             | Event::Tick

@@ -2,11 +2,14 @@
 //!
 //! A report, and with it the settlement's name, is in the journal before the ledger hears of it; after a crash the same
 //! settlement is posted again, and the ledger answers that it has it already.
+//!
+//! A final settlement takes nothing from a bond by itself: its debits are proven account by account. The coordinator
+//! does that, before it closes the task and while the bonds cannot leave.
 
 use florin_protocol::{Amount, Code, Rejection, Round, RoundOutcome, TaskId, Tick};
 
 use super::event::Verdict;
-use super::state::{Stage, TaskState};
+use super::state::{Past, Stage, TaskState};
 use super::{Engine, reject};
 
 impl Engine {
@@ -20,6 +23,16 @@ impl Engine {
     pub(super) fn check_final(&self, id: TaskId, round: Round) -> Result<Verdict, Rejection> {
         let known = self.settled(id, round)?.finalised.contains(&round);
         Ok(if known { Verdict::Repeat } else { Verdict::New })
+    }
+
+    /// Only what is final can be proven.
+    pub(super) fn check_proven(&self, id: TaskId, round: Round) -> Result<Verdict, Rejection> {
+        let task = self.settled(id, round)?;
+        if !task.finalised.contains(&round) {
+            return reject(Code::TooEarly, format!("round {round} is not final yet"));
+        }
+        let new = task.unproven.range(..=round).next().is_some();
+        Ok(if new { Verdict::New } else { Verdict::Repeat })
     }
 
     /// Only what the ledger had can be gone from it.
@@ -72,11 +85,19 @@ impl TaskState {
         for round in done {
             self.unsettled.remove(&round);
             self.finalised.insert(round);
+            if self.past(round).is_some_and(Past::debits) {
+                self.unproven.insert(round);
+            }
         }
         // Somebody may have made it final before its post was answered.
         if matches!(self.stage, Stage::Settling) && self.unsettled.values().all(|posted| *posted) {
             self.next_round(now);
         }
+    }
+
+    /// The ledger has taken these debits from the bonds, as far as they went.
+    pub(super) fn debits_proven(&mut self, round: Round) {
+        self.unproven.retain(|other| *other > round);
     }
 
     /// The settlements of this round and all later ones do not stand and are not posted again. No round is built on

@@ -71,6 +71,8 @@ pub struct TaskState {
     pub unsettled: BTreeMap<Round, bool>,
     /// Rounds whose settlement is final.
     pub finalised: BTreeSet<Round>,
+    /// Those of them whose debits the ledger has not taken yet.
+    pub unproven: BTreeSet<Round>,
     /// Every work order there was.
     pub orders: BTreeMap<Digest, Round>,
     /// Blobs anybody may read because of this task.
@@ -139,7 +141,7 @@ pub struct Running {
 pub struct TakenCommit {
     /// What was signed.
     pub commit: Signed<Commit>,
-    /// What its sender had at risk, less debits that are not final yet.
+    /// What its sender had at risk, less debits that are not taken yet.
     pub bond: Amount,
     /// Its place among those that were taken in the round, from 1.
     pub order: u32,
@@ -212,13 +214,21 @@ impl TaskState {
         matches!(self.stage, Stage::Closing | Stage::Done)
     }
 
-    /// Debits of `account` that are in reports but not final on the ledger.
+    /// Debits of `account` that are in reports but not taken by the ledger yet.
     #[must_use]
     pub fn pending_debits(&self, account: Address) -> Amount {
-        let reports = self.unsettled.keys().filter_map(|round| self.past(*round));
+        let rounds = self.unsettled.keys().chain(&self.unproven);
+        let reports = rounds.filter_map(|round| self.past(*round));
         let debits = reports.filter_map(|past| past.report.line(account)).map(|line| line.debit);
         // More than any supply means that no bond covers it.
         Amount::total(debits).unwrap_or(Amount::from_units(u128::MAX))
+    }
+
+    /// Who was debited by final rounds that are not proven, ascending.
+    pub(crate) fn to_prove(&self) -> Vec<Address> {
+        let rounds = self.unproven.iter().filter_map(|round| self.past(*round));
+        let accounts: BTreeSet<Address> = rounds.flat_map(Past::debited).collect();
+        accounts.into_iter().collect()
     }
 
     /// The next moment at which a tick changes this task.
@@ -254,10 +264,28 @@ impl TaskState {
                 Effect::Post { task, round: *round }
             });
         }
-        if matches!(self.stage, Stage::Closing) && self.unsettled.is_empty() {
+        // The last final root proves the debits of every round before it.
+        if let Some(round) = self.finalised.last().filter(|_| !self.unproven.is_empty()) {
+            wanted.push(Effect::Prove { task, round: *round });
+        }
+        let settled = self.unsettled.is_empty() && self.unproven.is_empty();
+        if matches!(self.stage, Stage::Closing) && settled {
             wanted.push(Effect::Close { task });
         }
         wanted
+    }
+}
+
+impl Past {
+    /// Whether it takes something from a bond.
+    pub(super) fn debits(&self) -> bool {
+        self.debited().next().is_some()
+    }
+
+    /// From whom it takes something.
+    fn debited(&self) -> impl Iterator<Item = Address> + '_ {
+        let lines = self.report.lines.iter().filter(|line| !line.debit.is_zero());
+        lines.map(|line| line.account)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use florin_protocol::merkle::Totals;
 use florin_protocol::{
     Address, Amount, ClaimProof, Code, Digest, Offer, Phase, Registration, Rejection, Report, Role,
     Round, Signed, TaskId, TaskSpec, TaskSummary, TaskView, Tick, WorkRecord, merkle, totals_tree,
@@ -199,12 +200,12 @@ impl Engine {
     }
 }
 
-/// The running totals of a final report, ready to prove what each account can claim.
+/// The running totals of a final report, ready to prove what each account was paid and debited.
 #[derive(Debug)]
 pub struct ProofTree {
     round: Round,
     root: Digest,
-    totals: BTreeMap<Address, Amount>,
+    totals: BTreeMap<Address, Totals>,
     tree: merkle::Tree,
 }
 
@@ -218,19 +219,18 @@ impl ProofTree {
             |error: florin_protocol::AmountError| Rejection::new(Code::Internal, error.to_string());
         let mut totals = BTreeMap::new();
         for (account, standing) in &report.standings {
-            let total = standing.data.plus(standing.infrastructure).map_err(broken)?;
-            totals.insert(*account, total);
+            totals.insert(*account, standing.totals().map_err(broken)?);
         }
         let tree = totals_tree(&report.standings).map_err(broken)?;
         Ok(Self { round: report.scope.round, root: report.root, totals, tree })
     }
 
-    /// What `account` can claim; nothing, and no proof, for one that was never paid.
+    /// What `account` can claim; nothing, and no proof, for one that was neither paid nor debited.
     #[must_use]
     pub fn proof(&self, account: Address) -> ClaimProof {
-        let total = self.totals.get(&account).copied().unwrap_or_default();
-        let proof = self.tree.proof(account, total).unwrap_or_default();
-        ClaimProof { round: self.round, root: self.root, total, proof }
+        let totals = self.totals.get(&account).copied().unwrap_or_default();
+        let proof = self.tree.proof(account, totals).unwrap_or_default();
+        ClaimProof { round: self.round, root: self.root, totals, proof }
     }
 }
 

@@ -8,6 +8,7 @@ use florin_protocol::{Code, Rejection, TaskId, Tick};
 use tokio::sync::{mpsc, watch};
 
 use super::discloser::ShowJob;
+use super::prover::Debits;
 use super::settler::{LedgerJob, settlement};
 use super::valuer::{ValueJob, agrees, judge};
 use super::{Answer, Clock, Command, Question, Sequences, Written};
@@ -238,6 +239,11 @@ impl Actor {
                 LedgerJob::Finalize { task, round, payout }
             }
             Effect::Close { task } => LedgerJob::Close { task },
+            Effect::Prove { task, round } => {
+                let state = tasks.get(&task)?;
+                let report = state.past(round)?.report.clone();
+                LedgerJob::Prove(Debits::of(report, state.to_prove()))
+            }
         };
         Some(self.ledger.send(job).is_ok())
     }

@@ -19,6 +19,7 @@ mod actor;
 mod clock;
 mod delayed;
 mod discloser;
+mod prover;
 mod settler;
 mod valuer;
 

@@ -1,4 +1,4 @@
-//! The ledger thread: posts settlements, sees them through their window, closes tasks. What the ledger has is asked for
+//! The ledger thread: posts settlements, sees them through their window, proves their debits, closes tasks. What the ledger has is asked for
 //! before anything is repeated.
 
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use florin_protocol::{Code, Digest, PayoutId, Report, Round, Signer, TaskId};
 
 use super::Mailbox;
 use super::delayed::{Delayed, Job};
+use super::prover::{Debits, Proven};
 use crate::engine::Event;
 
 /// Pause before a refused transaction is tried again: a refusal is a fact about the ledger that only somebody else can
@@ -37,12 +38,12 @@ pub(super) enum LedgerJob {
     Close {
         task: TaskId,
     },
+    Prove(Debits),
 }
 
 /// The settlement that a report states. The same report gives the same settlement, whenever it is asked for.
 #[must_use]
 pub fn settlement(report: &Report, digest: Digest) -> Settlement {
-    let debits = report.lines.iter().filter(|line| !line.debit.is_zero());
     Settlement {
         task: report.scope.task,
         payout: report.payout,
@@ -52,7 +53,6 @@ pub fn settlement(report: &Report, digest: Digest) -> Settlement {
         root: report.root,
         data_total: report.data_total,
         infrastructure_total: report.infrastructure_total,
-        debits: debits.map(|line| (line.account, line.debit)).collect(),
     }
 }
 
@@ -74,8 +74,8 @@ pub(super) fn work(
     mailbox: &Mailbox,
 ) {
     let mut jobs = Delayed::new(jobs);
-    while let Some(job) = jobs.next() {
-        match step(&job.what, ledger.as_ref(), wallet.as_ref()) {
+    while let Some(mut job) = jobs.next() {
+        match step(&mut job.what, ledger.as_ref(), wallet.as_ref()) {
             Ok(Step::Wait(wait)) => jobs.later(job, wait),
             Ok(Step::Done(event)) => tell(mailbox, &mut jobs, job, *event),
             Err(LedgerError::Unavailable(why)) => {
@@ -101,7 +101,11 @@ fn tell(mailbox: &Mailbox, jobs: &mut Delayed<LedgerJob>, job: Job<LedgerJob>, e
     }
 }
 
-fn step(job: &LedgerJob, ledger: &dyn Ledger, wallet: &dyn Signer) -> Result<Step, LedgerError> {
+fn step(
+    job: &mut LedgerJob,
+    ledger: &dyn Ledger,
+    wallet: &dyn Signer,
+) -> Result<Step, LedgerError> {
     match job {
         LedgerJob::Post { settlement, before } => post(settlement, *before, ledger, wallet),
         LedgerJob::Finalize { task, round, payout } => {
@@ -115,6 +119,11 @@ fn step(job: &LedgerJob, ledger: &dyn Ledger, wallet: &dyn Signer) -> Result<Ste
             }
             Err(error) => Err(error),
         },
+        LedgerJob::Prove(debits) => Ok(match debits.prove_some(ledger, wallet)? {
+            Proven::All => done(Event::DebitsProven { task: debits.task(), round: debits.round() }),
+            Proven::Some => Step::Wait(Duration::ZERO),
+            Proven::NotNow => Step::Wait(WATCH_WAIT),
+        }),
     }
 }
 

@@ -68,6 +68,54 @@ fn a_cancelled_settlement_drops_the_round_that_runs_and_earlier_ones_are_still_p
     }
 }
 
+/// Somebody does harm in the round that is being valued, and is debited.
+fn value_with_harm(world: &mut World) {
+    let Event::Valued { task, round, mut result, .. } = world.valued() else { unreachable!() };
+    let score = &mut result.valuation.scores[0];
+    (score.score_nano, score.excluded) = (-50_000_000, true);
+    world.tell(Event::Valued { task, round, result, paid: None, wrong: vec![] }).unwrap();
+}
+
+#[test]
+fn debits_are_proven_by_the_last_final_root_and_before_the_close() {
+    let mut world = World::valuing(4);
+    let task = world.id;
+    value_with_harm(&mut world);
+    world.tell(Event::SettlementPosted { task, round: Round(1) }).unwrap();
+    world.tell(Event::CloseRequested { task }).unwrap();
+    let cohort = world.offer().cohort.clone();
+    let asked = || (1..=4).filter(|i| cohort.contains(&address(*i)));
+    asked().for_each(|i| drop(world.tell(world.committed(i)).unwrap()));
+    asked().for_each(|i| drop(world.tell(world.revealed(i)).unwrap()));
+    world.disclose();
+    world.tell(world.valued()).unwrap();
+    world.tell(Event::SettlementPosted { task, round: Round(2) }).unwrap();
+    let prove = |round| Effect::Prove { task, round: Round(round) };
+    let applied = world.tell(Event::SettlementFinal { task, round: Round(1) }).unwrap();
+    assert_eq!(applied.effects, [prove(1)]);
+    // Round 2 debits nobody; its root is the one that proves what round 1 did.
+    let applied = world.tell(Event::SettlementFinal { task, round: Round(2) }).unwrap();
+    assert_eq!(applied.effects, [prove(2)], "and no close yet");
+    assert_eq!(world.engine.outstanding(), [prove(2)]);
+    let applied = world.tell(Event::DebitsProven { task, round: Round(2) }).unwrap();
+    assert_eq!(applied.effects, [Effect::Close { task }]);
+    let late = Event::DebitsProven { task, round: Round(1) };
+    assert_eq!(world.tell(late).unwrap().verdict, Verdict::Repeat);
+}
+
+#[test]
+fn debits_are_proven_when_somebody_else_closed_the_task() {
+    let mut world = World::valuing(4);
+    let (task, round) = (world.id, Round(1));
+    value_with_harm(&mut world);
+    world.tell(Event::SettlementPosted { task, round }).unwrap();
+    world.tell(Event::Closed { task, refund: fln("1") }).unwrap();
+    world.tell(Event::SettlementFinal { task, round }).unwrap();
+    assert_eq!(world.engine.outstanding(), [Effect::Prove { task, round }]);
+    world.tell(Event::DebitsProven { task, round }).unwrap();
+    assert!(world.engine.outstanding().is_empty());
+}
+
 #[test]
 fn a_settlement_that_the_ledger_never_takes_ends_the_task() {
     let mut world = two_posted();

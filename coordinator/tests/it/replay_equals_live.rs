@@ -1,7 +1,7 @@
 //! State is the fold of the journal: replayed, it is the same; and no order of messages breaks a rule.
 
 use florin_coordinator::engine::state::State;
-use florin_coordinator::engine::{Engine, Event, Verdict};
+use florin_coordinator::engine::{Effect, Engine, Event, Verdict};
 use florin_protocol::*;
 use proptest::prelude::*;
 
@@ -24,6 +24,7 @@ enum Step {
     Failed,
     Posted,
     Final,
+    Proven,
     Cancelled,
     Unpostable,
     Closed,
@@ -47,6 +48,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Failed),
         5 => Just(Step::Posted),
         2 => Just(Step::Final),
+        2 => Just(Step::Proven),
         1 => Just(Step::Close),
         1 => Just(Step::Cancelled),
         1 => Just(Step::Unpostable),
@@ -90,17 +92,31 @@ impl World {
                 let round = self.offer().scope.round;
                 Event::Disclosed { task, round, shown: Digest([200 + round.0 as u8; 32]) }
             }),
-            Step::Valued => valuing.then(|| self.valued()),
+            Step::Valued => valuing.then(|| self.harmed()),
             Step::Failed => {
                 running.then(|| Event::ValuationFailed { task, round: self.offer().scope.round })
             }
             Step::Posted => unsettled.map(|round| Event::SettlementPosted { task, round }),
             Step::Final => unsettled.map(|round| Event::SettlementFinal { task, round }),
+            Step::Proven => {
+                let last = state.finalised.last().copied();
+                last.map(|round| Event::DebitsProven { task, round })
+            }
             Step::Cancelled => unsettled.map(|round| Event::SettlementCancelled { task, round }),
             Step::Unpostable => unsettled.map(|round| Event::SettlementRefused { task, round }),
             Step::Closed => state.is_over().then_some(Event::Closed { task, refund: fln("1") }),
             Step::Close => Some(Event::CloseRequested { task }),
         }
+    }
+
+    /// The result of a round; in the first one somebody is debited.
+    fn harmed(&self) -> Event {
+        let mut event = self.valued();
+        if let (Event::Valued { result, .. }, Round(1)) = (&mut event, self.order().scope.round) {
+            let score = &mut result.valuation.scores[0];
+            (score.score_nano, score.excluded) = (-50_000_000, true);
+        }
+        event
     }
 
     /// What no order of messages may break.
@@ -127,6 +143,11 @@ impl World {
             (paid, previous) = (report.data_total, past.digest);
         }
         assert!(state.past.len() <= 3);
+        // A task is closed when every debit is taken.
+        assert!(state.unproven.is_subset(&state.finalised));
+        let wanted = self.engine.outstanding();
+        let closes = wanted.iter().any(|effect| matches!(effect, Effect::Close { .. }));
+        assert!(!closes || state.unproven.is_empty());
         if let Some(running) = state.running() {
             let open = matches!(state.phase(), Phase::Committing | Phase::Revealing);
             assert_eq!(running.drawn.len(), if open { 0 } else { 10 });

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use borsh::BorshDeserialize;
-use florin_coordinator::engine::{Engine, Event};
+use florin_coordinator::engine::{Effect, Engine, Event};
 use florin_coordinator::host::{ManualClock, Running};
 use florin_coordinator::store::{Blobs, Disk, Record};
 use florin_coordinator::{Folder, Host, Parts, Valuer, ValuerError};
@@ -16,7 +16,7 @@ use florin_work::Outcome;
 
 use crate::support::*;
 
-/// Values a round by its order alone, after failing as often as it is told to.
+/// Values a round by its order alone, after failing as often as it is told to. In the first round somebody does harm.
 struct FromOrder {
     faults: u32,
 }
@@ -41,8 +41,12 @@ impl Valuer for FromOrder {
             excluded: false,
             treatment: florin_protocol::Treatment::default(),
         });
-        let scores: Vec<Scored> = scores.collect();
-        let total_nano = scores.iter().map(|score| score.score_nano).sum();
+        let mut scores: Vec<Scored> = scores.collect();
+        if order.scope.round == Round(1) {
+            (scores[0].score_nano, scores[0].excluded) = (-50_000_000, true);
+        }
+        let helped = scores.iter().filter(|score| !score.excluded);
+        let total_nano = helped.map(|score| score.score_nano).sum();
         let valuation = Valuation {
             loss_before_nano: 2_000_000_000,
             loss_after_nano: 2_000_000_000 - total_nano,
@@ -175,16 +179,21 @@ fn ends(journal: &[u8]) -> Vec<usize> {
     ends
 }
 
-/// The rounds of which a journal says that the ledger has their settlement.
-fn posted(journal: &[u8]) -> Vec<Round> {
+/// What a journal says.
+fn events(journal: &[u8]) -> Vec<Event> {
     let ends = ends(journal);
     let payloads = ends.windows(2).map(|at| &journal[at[0] + 8..at[1] - 32]);
     let records = payloads.flat_map(|bytes| Vec::<Record>::try_from_slice(bytes).unwrap());
-    let round = |record: Record| match record.event {
+    records.map(|record| record.event).collect()
+}
+
+/// The rounds of which a journal says that the ledger has their settlement.
+fn posted(journal: &[u8]) -> Vec<Round> {
+    let round = |event| match event {
         Event::SettlementPosted { round, .. } => Some(round),
         _ => None,
     };
-    records.filter_map(round).collect()
+    events(journal).into_iter().filter_map(round).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -195,11 +204,19 @@ async fn a_restart_after_any_record_comes_to_the_same_reports_and_pays_once() {
     let expected = whole.play().await;
     whole.stop().await;
     assert_eq!(expected.0.len(), 3);
-    let settled = ledger.books.lock().unwrap().finals.clone();
-    assert_eq!(settled.len(), 3);
+    let (settled, claims) = {
+        let books = ledger.books.lock().unwrap();
+        assert_eq!(books.claims_at_close, Some(1), "the debit is proven before the close");
+        (books.finals.clone(), books.claims.clone())
+    };
+    assert_eq!((settled.len(), claims.len()), (3, 1));
     let journal = fs::read(dir.path().join("journal")).unwrap();
     let ends = ends(&journal);
     assert!(ends.len() > 30, "{} records", ends.len());
+    let proven = |end: usize| {
+        events(&journal[..end]).iter().any(|event| matches!(event, Event::DebitsProven { .. }))
+    };
+    assert!(proven(journal.len()));
     for end in ends {
         // The crash came before the ledger heard of anything later, or after it had heard of everything.
         for heard in [false, true] {
@@ -209,13 +226,16 @@ async fn a_restart_after_any_record_comes_to_the_same_reports_and_pays_once() {
             if !heard {
                 let posted = posted(&journal[..end]);
                 let known = settled.iter().filter(|settlement| posted.contains(&settlement.round));
-                ledger.books.lock().unwrap().finals.extend(known.cloned());
+                ledger.books.lock().unwrap().finals.extend(known.copied());
             }
             let host = start(again.path(), &ledger, 0);
             let (reports, refund) = host.play().await;
             host.stop().await;
             assert_eq!((&reports, refund), (&expected.0, expected.1), "{end} {heard}");
             assert_eq!(ledger.books.lock().unwrap().finals, settled, "{end} {heard}");
+            // Proven once, also where the crash came between the claim and the record of it.
+            let count = ledger.books.lock().unwrap().claims.len();
+            assert_eq!(count, usize::from(heard || !proven(end)), "{end} {heard}");
         }
     }
 }
@@ -248,6 +268,29 @@ async fn a_ledger_that_does_not_answer_holds_the_settlement_up_and_loses_nothing
     assert_eq!(host.play().await.0.len(), 3);
     assert_eq!(ledger.books.lock().unwrap().posts, 3);
     host.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_stays_open_until_its_debits_are_proven_across_a_crash() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = new_ledger();
+    ledger.books.lock().unwrap().takes_no_claims = true;
+    let host = start(dir.path(), &ledger, 0);
+    while ledger.books.lock().unwrap().finals.len() < 3 {
+        host.say(host.phase().await.map(|(phase, _)| phase)).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    host.stop().await;
+    let host = start(dir.path(), &ledger, 0);
+    let wanted = host.host.read(|engine, _| engine.outstanding()).await.unwrap();
+    assert!(!wanted.iter().any(|effect| matches!(effect, Effect::Close { .. })), "{wanted:?}");
+    ledger.books.lock().unwrap().takes_no_claims = false;
+    host.play().await;
+    host.stop().await;
+    let books = ledger.books.lock().unwrap();
+    assert_eq!((books.claims.len(), books.claims_at_close), (1, Some(1)));
+    let claim = &books.claims[0];
+    assert!(!claim.totals.debited.is_zero(), "{claim:?}");
 }
 
 /// A disk with so much room.

@@ -30,7 +30,7 @@ async fn a_whole_task_is_run_settled_proved_and_audited() {
     check_reports(&shop, info.node_key).await;
     let proof: ClaimProof =
         shop.get(&format!("tasks/{}/proof/{}", shop.id, address(1))).await.unwrap();
-    assert!(merkle::verify(proof.root, address(1), proof.total, &proof.proof));
+    assert!(merkle::verify(proof.root, address(1), proof.totals, &proof.proof));
     assert_eq!(shop.ledger.books.lock().unwrap().finals.last().unwrap().root, proof.root);
     let tasks: Vec<TaskSummary> = shop.get("tasks").await.unwrap();
     assert_eq!(tasks.len(), 1);

@@ -448,10 +448,10 @@ fn a_task_ends_when_every_settlement_is_final() {
     assert_eq!(world.engine.state().tasks[&task].phase(), Phase::Done);
     for i in 1..=4 {
         let found = proof(&world, i);
-        assert!(merkle::verify(found.root, address(i), found.total, &found.proof));
+        assert!(merkle::verify(found.root, address(i), found.totals, &found.proof));
     }
     let nobody = proof(&world, 9);
-    assert!(nobody.total.is_zero() && nobody.proof.is_empty());
+    assert!(nobody.totals.are_zero() && nobody.proof.is_empty());
 }
 
 #[test]
@@ -512,8 +512,16 @@ fn a_debited_bond_counts_less_until_the_ledger_has_taken_it() {
     world.tell(enrol(&world, fln("7"))).unwrap();
     let left = world.engine.state().tasks[&task].enrolled[&harmful];
     assert_eq!(left, fln("7").minus(debit).unwrap());
-    world.tell(Event::SettlementFinal { task, round }).unwrap();
+    // Final is not taken: the debit is to be proven.
+    let proven = Event::DebitsProven { task, round };
+    assert_eq!(world.code(proven.clone()), Code::TooEarly);
+    let applied = world.tell(Event::SettlementFinal { task, round }).unwrap();
+    assert_eq!(applied.effects, [Effect::Prove { task, round }]);
+    assert_eq!(world.engine.state().tasks[&task].pending_debits(harmful), debit);
+    assert_eq!(world.code(enrol(&world, fln("5"))), Code::BondTooSmall);
+    world.tell(proven.clone()).unwrap();
     assert!(world.engine.state().tasks[&task].pending_debits(harmful).is_zero());
+    assert_eq!(world.tell(proven).unwrap().verdict, Verdict::Repeat);
     world.tell(enrol(&world, fln("5"))).unwrap();
 }
 

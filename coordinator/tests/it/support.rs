@@ -9,7 +9,7 @@ use florin_coordinator::engine::{Applied, Effect, Engine, Event};
 use florin_learning::Dataset;
 use florin_learning::data::canonical_bytes;
 use florin_ledger::{
-    BondState, Claim, Ledger, LedgerError, PendingSettlement, Posted, Refusal, Settlement,
+    BondState, Claim, Claimed, Ledger, LedgerError, PendingSettlement, Posted, Refusal, Settlement,
     SettlementStatus, Slash, StakeState, TaskState, Terms, TxId,
 };
 use florin_protocol::*;
@@ -317,6 +317,12 @@ pub(crate) struct Books {
     pub(crate) bonds: BTreeMap<Address, BondState>,
     pub(crate) stakes: BTreeMap<Address, StakeState>,
     pub(crate) finals: Vec<Settlement>,
+    /// What was proven, and in which order.
+    pub(crate) claims: Vec<Claim>,
+    /// How many there were when the task was closed.
+    pub(crate) claims_at_close: Option<usize>,
+    /// Whether it falls silent when it should take one.
+    pub(crate) takes_no_claims: bool,
     pub(crate) posts: u32,
     pub(crate) silent: bool,
     pub(crate) penniless: BTreeSet<Address>,
@@ -378,8 +384,10 @@ impl Ledger for FakeLedger {
     fn pledged(&self, _: TaskId, provider: Address) -> Result<bool, LedgerError> {
         self.books().map(|books| books.stakes.contains_key(&provider))
     }
-    fn claimed(&self, _: TaskId, _: Address) -> Result<Amount, LedgerError> {
-        unavailable()
+    fn claimed(&self, _: TaskId, account: Address) -> Result<merkle::Totals, LedgerError> {
+        let books = self.books()?;
+        let own = books.claims.iter().rfind(|claim| claim.account == account);
+        Ok(own.map(|claim| claim.totals).unwrap_or_default())
     }
     fn settlement(&self, task: TaskId, payout: PayoutId) -> Result<SettlementStatus, LedgerError> {
         let books = self.books()?;
@@ -422,10 +430,10 @@ impl Ledger for FakeLedger {
         let now = books.now;
         books.posts += 1;
         assert_eq!(by.address(), address(COORDINATOR));
-        let known = books.finals.iter().find(|known| known.payout == settlement.payout).cloned();
+        let known = books.finals.iter().find(|known| known.payout == settlement.payout).copied();
         let finals = books.finals.clone();
         let task = books.tasks.get_mut(&settlement.task).unwrap();
-        let pending = task.pending.iter().map(|pending| pending.settlement.clone());
+        let pending = task.pending.iter().map(|pending| pending.settlement);
         let known = known.or_else(|| pending.into_iter().find(|p| p.payout == settlement.payout));
         match known {
             Some(known) if known == *settlement => return Ok(Posted::Already),
@@ -440,7 +448,7 @@ impl Ledger for FakeLedger {
             return Err(Refusal::BadSettlement { round: settlement.round, what }.into());
         }
         let final_at = now.after_ms(task.terms.challenge_ms);
-        task.pending.push(PendingSettlement { settlement: settlement.clone(), final_at });
+        task.pending.push(PendingSettlement { settlement: *settlement, final_at });
         Ok(Posted::New)
     }
     fn cancel(&self, _: &dyn Signer, _: TaskId, _: PayoutId) -> Result<TxId, LedgerError> {
@@ -451,20 +459,43 @@ impl Ledger for FakeLedger {
         let state = books.tasks.get_mut(&task).unwrap();
         let done: Vec<Settlement> = state.pending.drain(..).map(|p| p.settlement).collect();
         let count = done.len() as u64;
-        books.finals.extend(done);
+        books.finals.extend(&done);
+        if let (Some(last), Some(state)) = (done.last(), books.tasks.get_mut(&task)) {
+            state.root = last.root;
+        }
         Ok(count)
     }
-    fn claim(&self, _: &dyn Signer, _: &Claim) -> Result<Amount, LedgerError> {
-        unavailable()
+    fn claim(&self, by: &dyn Signer, claim: &Claim) -> Result<Claimed, LedgerError> {
+        let before = self.claimed(claim.task, claim.account)?;
+        let mut books = self.books()?;
+        assert_eq!(by.address(), address(COORDINATOR));
+        let root = books.finals.last().map(|last| last.root).unwrap_or_default();
+        if !merkle::verify(root, claim.account, claim.totals, &claim.proof) {
+            return Err(Refusal::BadProof.into());
+        }
+        if before == claim.totals {
+            return Err(Refusal::NothingToClaim.into());
+        }
+        if books.takes_no_claims {
+            return unavailable();
+        }
+        books.claims.push(claim.clone());
+        Ok(Claimed {
+            paid: claim.totals.paid.minus(before.paid).unwrap(),
+            taken: claim.totals.debited.minus(before.debited).unwrap(),
+        })
     }
     fn close(&self, _: &dyn Signer, task: TaskId) -> Result<Amount, LedgerError> {
         let mut books = self.books()?;
         let paid = books.finals.last().map_or(Amount::ZERO, |last| last.data_total);
+        let claims = books.claims.len();
         let state = books.tasks.get_mut(&task).unwrap();
         if state.closed {
             return Err(Refusal::TaskClosed(task).into());
         }
         state.closed = true;
+        books.claims_at_close = Some(claims);
+        let state = books.tasks.get_mut(&task).unwrap();
         state.refunded = state.terms.data.minus(paid).unwrap();
         Ok(state.refunded)
     }

@@ -1,5 +1,6 @@
 //! Reading what is not there, and moving tokens between wallets.
 
+use florin_protocol::merkle::Totals;
 use florin_protocol::{Address, Amount, PayoutId};
 
 use crate::api::{BondState, SettlementStatus, StakeState};
@@ -14,7 +15,7 @@ pub(super) fn unknown(stage: &Stage) -> Result<(), String> {
     equal("bond", stage.read(ledger.bond_of(NO_TASK, nobody))?, BondState::default())?;
     equal("stake", stage.read(ledger.stake_of(nobody))?, StakeState::default())?;
     equal("pledged", stage.read(ledger.pledged(NO_TASK, nobody))?, false)?;
-    equal("claimed", stage.read(ledger.claimed(NO_TASK, nobody))?, Amount::ZERO)?;
+    equal("claimed", stage.read(ledger.claimed(NO_TASK, nobody))?, Totals::default())?;
     let status = stage.read(ledger.settlement(NO_TASK, PayoutId([1; 32])))?;
     equal("settlement", status, SettlementStatus::Unknown)?;
     let before = stage.now()?;

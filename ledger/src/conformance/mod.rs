@@ -8,6 +8,7 @@
 //! ```
 
 mod books;
+mod debits;
 mod risk;
 mod signer;
 mod stage;
@@ -32,9 +33,12 @@ pub struct World {
     pub ledger: Box<dyn Ledger>,
     /// [`SIGNERS`] accounts with [`FUNDS`] each.
     pub signers: Vec<Box<dyn Signer>>,
-    /// Moves the ledger's clock on by so many milliseconds, always whole seconds. Apart from it the clock may run, but
-    /// not by more than a few seconds in a case.
+    /// Moves the ledger's clock on by so many milliseconds; whole seconds, unless the clock is exact. Apart from it the
+    /// clock may run, but not by more than a few seconds in a case.
     pub advance: Box<dyn Fn(u64)>,
+    /// Whether the clock stands still between two advances and knows every millisecond: then moments are tested on both
+    /// sides of the exact one.
+    pub is_exact: bool,
 }
 
 impl fmt::Debug for World {
@@ -67,7 +71,7 @@ const CASES: &[Case] = &[
     ("a transfer moves what is there, once", books::transfers),
     ("a task's budget is locked in two pools", tasks::opening),
     ("a settlement is posted once and becomes final after its window", tasks::settling),
-    ("totals, rounds and debits that cannot be are refused", tasks::bad_settlements),
+    ("totals and rounds that cannot be are refused", tasks::bad_settlements),
     ("cancelling takes a settlement and every later one back", tasks::cancelling),
     ("a claim pays the account in the leaf, whoever sends it, once", tasks::claiming),
     ("a claim draws the difference of running totals", tasks::claiming_again),
@@ -75,9 +79,14 @@ const CASES: &[Case] = &[
     ("after its expiry anybody closes a task", tasks::expiring),
     ("closing makes final what is due", tasks::closing_settles),
     ("a bond is at risk until its delay is over", risk::bonding),
-    ("a closed task gives bonds back at once", risk::bonds_of_a_closed_task),
-    ("a debit takes from the bond what is left of it, when it is final", risk::debits),
-    ("a bond stays while a settlement that is not final debits it", risk::debited_bonds_stay),
+    ("a closed task without settlements gives bonds back at once", risk::bonds_of_a_closed_task),
+    ("a debit takes from the bond what is left of it, by proof, once", debits::taking),
+    ("one claim pays and debits", debits::paying_and_taking),
+    ("a debit beyond the rounds' limit, and totals that shrink, are refused", debits::bad_leaves),
+    ("a bond stays until what was posted before its release can be proven", debits::held_bonds),
+    ("a coordinator that goes on posting cannot keep a bond", debits::posting_for_ever),
+    ("a bond outlasts its closed task until its last debit can be proven", debits::closed_tasks),
+    ("a debit that is proven too late takes nothing, ever", debits::proven_too_late),
     ("a stake is at risk for the longest delay it is pledged to", risk::staking),
     ("an arbiter slashes a bond, and never more than there is", risk::slashing_a_bond),
     ("an arbiter slashes a pledged stake up to the task's minimum", risk::slashing_a_stake),

@@ -2,11 +2,10 @@
 
 use florin_protocol::{Amount, Digest};
 
-use crate::api::{Settlement, Slash, Terms};
+use crate::api::{Slash, Terms};
 use crate::conformance::FUNDS;
 use crate::conformance::stage::{
-    BOND_MIN, CHALLENGE_MS, DEBIT_MAX, OTHER_TASK, STAKE_MIN, Stage, TASK, UNBOND_MS, equal, fln,
-    total,
+    BOND_MIN, OTHER_TASK, STAKE_MIN, Stage, TASK, UNBOND_MS, equal, fln, total,
 };
 
 pub(super) fn bonding(stage: &Stage) -> Result<(), String> {
@@ -57,70 +56,11 @@ pub(super) fn bonds_of_a_closed_task(stage: &Stage) -> Result<(), String> {
     stage.ok(ledger.unbond(bob, TASK))?;
     stage.ok(ledger.close(stage.coordinator()?, TASK))?;
     stage.refused("TASK_CLOSED", ledger.bond(alice, TASK, fln(20)))?;
-    // Nothing can take from it any more, so that nobody has to ask or to wait.
+    // Nothing was posted that could take from it, so that nobody has to ask or to wait.
     equal("at once", stage.ok(ledger.withdraw_bond(alice, TASK))?, fln(20))?;
     equal("without waiting", stage.ok(ledger.withdraw_bond(bob, TASK))?, fln(20))?;
     stage.gained(alice.address(), Amount::ZERO)?;
     stage.refused("NOT_FOUND", ledger.withdraw_bond(alice, TASK))
-}
-
-pub(super) fn debits(stage: &Stage) -> Result<(), String> {
-    let (ledger, coordinator) = (stage.ledger(), stage.coordinator()?);
-    let (alice, bob) = (stage.alice()?.address(), stage.bob()?.address());
-    stage.opened()?;
-    stage.ok(ledger.bond(stage.alice()?, TASK, fln(BOND_MIN)))?;
-    stage.ok(ledger.bond(stage.bob()?, TASK, fln(BOND_MIN)))?;
-    let mut debits = vec![(alice, fln(DEBIT_MAX)), (bob, fln(3))];
-    debits.sort_unstable();
-    let first = Settlement { debits: debits.clone(), ..stage.settlement(1, 0, 0)? };
-    let second = Settlement { debits, ..stage.settlement(2, 0, 0)? };
-    stage.ok(ledger.post(coordinator, &first))?;
-    stage.ok(ledger.post(coordinator, &second))?;
-    equal("not before it is final", stage.bonded(TASK, alice)?, fln(BOND_MIN))?;
-    stage.pass(CHALLENGE_MS);
-    equal("due", stage.ok(ledger.finalize(stage.stranger()?, TASK))?, 2)?;
-    // 8 + 8 from 10: the second debit takes what is left.
-    equal("used up", stage.bonded(TASK, alice)?, Amount::ZERO)?;
-    equal("3 + 3 from 10", stage.bonded(TASK, bob)?, fln(4))?;
-    equal("treasury", stage.read(ledger.treasury())?, fln(16))?;
-    // Who bonds again starts from nothing.
-    stage.refused("TOO_SMALL", ledger.bond(stage.bob()?, TASK, fln(5)))?;
-    // A bond that has gone since the settlement was posted cannot block it.
-    let third = Settlement { debits: vec![(alice, fln(1))], ..stage.settlement(3, 0, 0)? };
-    stage.ok(ledger.post(coordinator, &third))?;
-    stage.pass(CHALLENGE_MS);
-    equal("final", stage.ok(ledger.finalize(stage.stranger()?, TASK))?, 1)?;
-    equal("treasury", stage.read(ledger.treasury())?, fln(16))
-}
-
-pub(super) fn debited_bonds_stay(stage: &Stage) -> Result<(), String> {
-    let (ledger, coordinator) = (stage.ledger(), stage.coordinator()?);
-    let (alice, bob) = (stage.alice()?, stage.bob()?);
-    stage.opened()?;
-    for owner in [alice, bob] {
-        stage.ok(ledger.bond(owner, TASK, fln(BOND_MIN)))?;
-        stage.ok(ledger.unbond(owner, TASK))?;
-    }
-    stage.pass(UNBOND_MS);
-    // The delay is over, but what was posted in it is not final yet.
-    let debits = vec![(alice.address(), fln(3))];
-    let first = Settlement { debits, ..stage.settlement(1, 0, 0)? };
-    stage.ok(ledger.post(coordinator, &first))?;
-    stage.refused("SETTLEMENT_PENDING", ledger.withdraw_bond(alice, TASK))?;
-    equal("not debited", stage.ok(ledger.withdraw_bond(bob, TASK))?, fln(BOND_MIN))?;
-    // Still so when its window is over and nobody has made it final.
-    stage.pass(CHALLENGE_MS);
-    stage.refused("SETTLEMENT_PENDING", ledger.withdraw_bond(alice, TASK))?;
-    equal("due", stage.ok(ledger.finalize(stage.stranger()?, TASK))?, 1)?;
-    // A settlement that is cancelled holds nothing any more.
-    let debits = vec![(alice.address(), fln(1))];
-    let second = Settlement { debits, ..stage.settlement(2, 0, 0)? };
-    stage.ok(ledger.post(coordinator, &second))?;
-    stage.refused("SETTLEMENT_PENDING", ledger.withdraw_bond(alice, TASK))?;
-    stage.ok(ledger.cancel(stage.arbiter()?, TASK, second.payout))?;
-    let rest = fln(BOND_MIN.saturating_sub(3));
-    equal("the rest", stage.ok(ledger.withdraw_bond(alice, TASK))?, rest)?;
-    equal("treasury", stage.read(ledger.treasury())?, fln(3))
 }
 
 pub(super) fn staking(stage: &Stage) -> Result<(), String> {

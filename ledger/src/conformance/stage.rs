@@ -3,10 +3,12 @@
 use std::fmt::Debug;
 use std::sync::{Mutex, PoisonError};
 
-use florin_protocol::merkle::Tree;
+use florin_protocol::merkle::{Totals, Tree};
 use florin_protocol::{Address, Amount, Digest, Report, Round, Signer, TaskId, Tick};
 
-use crate::api::{BondState, Claim, Ledger, LedgerError, Settlement, StakeState, TaskState, Terms};
+use crate::api::{
+    BondState, Claim, Ledger, LedgerError, Refusal, Settlement, StakeState, TaskState, Terms,
+};
 use crate::conformance::{FUNDS, SIGNERS, World};
 
 /// How long settlements can be challenged here.
@@ -17,7 +19,7 @@ pub(super) const UNBOND_MS: u64 = 1_200_000;
 pub(super) const LIFE_MS: u64 = 36_000_000;
 /// Smallest bond, in florins.
 pub(super) const BOND_MIN: u64 = 10;
-/// Most that one settlement takes from a bond, in florins.
+/// Most that one round takes from a bond, in florins.
 pub(super) const DEBIT_MAX: u64 = 8;
 /// Smallest stake, in florins.
 pub(super) const STAKE_MIN: u64 = 50;
@@ -44,7 +46,30 @@ struct Snapshot {
     stakes: Vec<StakeState>,
     tasks: Vec<Option<TaskState>>,
     /// Per task and signer.
-    bonds: Vec<(BondState, bool, Amount)>,
+    bonds: Vec<(BondState, bool, Totals)>,
+}
+
+/// What somebody was paid and debited in all, in florins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sums {
+    pub(super) paid: u64,
+    pub(super) debited: u64,
+}
+
+/// Somebody who was paid only.
+pub(super) const fn paid(paid: u64) -> Sums {
+    Sums { paid, debited: 0 }
+}
+
+/// Somebody who was debited only.
+pub(super) const fn debited(debited: u64) -> Sums {
+    Sums { paid: 0, debited }
+}
+
+impl Sums {
+    pub(super) fn totals(self) -> Totals {
+        Totals { paid: fln(self.paid), debited: fln(self.debited) }
+    }
 }
 
 /// A world, by roles.
@@ -113,6 +138,39 @@ impl Stage {
     /// Past the end of a delay that begins now.
     pub(super) fn pass(&self, delay_ms: u64) {
         self.advance(delay_ms.saturating_add(60_000));
+    }
+
+    /// To the last moment before `at`, or a little earlier where the clock runs.
+    pub(super) fn just_before(&self, at: Tick) -> Result<(), String> {
+        let left = at.ms_since(self.now()?);
+        let exact = left.saturating_sub(1);
+        let early = left.saturating_sub(30_000).checked_div(1_000).unwrap_or_default();
+        self.advance(if self.world.is_exact { exact } else { early.saturating_mul(1_000) });
+        equal("it is not too late yet", self.now()? < at, true)
+    }
+
+    /// To that moment exactly, or a little later where the clock runs.
+    pub(super) fn to(&self, at: Tick) -> Result<(), String> {
+        let left = at.ms_since(self.now()?);
+        let seconds = left.div_ceil(1_000).saturating_mul(1_000);
+        self.advance(if self.world.is_exact { left } else { seconds });
+        let now = self.now()?;
+        equal("it is time", if self.world.is_exact { now == at } else { now >= at }, true)
+    }
+
+    /// A bond that can be withdrawn from that very moment on.
+    pub(super) fn free_at(&self, owner: &dyn Signer, at: Tick) -> Result<(), String> {
+        let early = |answer: Result<Amount, LedgerError>| match &answer {
+            Err(LedgerError::Refused(Refusal::TooEarly { at: told, .. })) => {
+                equal("the moment that is told", *told, at)?;
+                self.refused("TOO_EARLY", answer)
+            }
+            other => Err(format!("expected TOO_EARLY, but got {other:?}")),
+        };
+        early(self.ledger().withdraw_bond(owner, TASK))?;
+        self.just_before(at)?;
+        early(self.ledger().withdraw_bond(owner, TASK))?;
+        self.to(at)
     }
 
     pub(super) fn now(&self) -> Result<Tick, String> {
@@ -219,7 +277,7 @@ impl Stage {
             let accounted = total(paid.into_iter().chain(locked).chain([task.refunded]))?;
             let deposited = total([task.terms.data, task.terms.infrastructure])?;
             equal("paid + refunded + locked", accounted, deposited)?;
-            let claimed = bonds.iter().map(|(_, _, claimed)| *claimed);
+            let claimed = bonds.iter().map(|(_, _, claimed)| claimed.paid);
             equal("owed + claimed", total(claimed.chain([task.owed]))?, total(paid)?)?;
         }
         let supply = total(std::iter::repeat_n(FUNDS, owners))?;
@@ -264,6 +322,16 @@ impl Stage {
         alice: u64,
         bob: u64,
     ) -> Result<Settlement, String> {
+        self.leading_to(round, paid(alice), paid(bob))
+    }
+
+    /// The same with debits.
+    pub(super) fn leading_to(
+        &self,
+        round: u32,
+        alice: Sums,
+        bob: Sums,
+    ) -> Result<Settlement, String> {
         let tree = self.tree(alice, bob)?;
         Ok(Settlement {
             task: TASK,
@@ -272,23 +340,48 @@ impl Stage {
             report: Digest([0x55; 32]),
             previous_root: self.standing()?,
             root: tree.root(),
-            data_total: total([fln(alice), fln(bob)])?,
+            data_total: total([fln(alice.paid), fln(bob.paid)])?,
             infrastructure_total: Amount::ZERO,
-            debits: Vec::new(),
         })
     }
 
-    fn tree(&self, alice: u64, bob: u64) -> Result<Tree, String> {
-        let leaves = [(self.alice()?.address(), fln(alice)), (self.bob()?.address(), fln(bob))];
-        Ok(Tree::new(leaves.into_iter().filter(|(_, amount)| !amount.is_zero())))
+    fn tree(&self, alice: Sums, bob: Sums) -> Result<Tree, String> {
+        let leaves = [(self.alice()?, alice), (self.bob()?, bob)];
+        let leaves = leaves.map(|(account, sums)| (account.address(), sums.totals()));
+        Ok(Tree::new(leaves.into_iter().filter(|(_, totals)| !totals.are_zero())))
+    }
+
+    /// Posts what leads to these totals, and makes it final.
+    pub(super) fn settle(&self, round: u32, alice: Sums, bob: Sums) -> Result<(), String> {
+        let settlement = self.leading_to(round, alice, bob)?;
+        self.ok(self.ledger().post(self.coordinator()?, &settlement))?;
+        self.pass(CHALLENGE_MS);
+        equal("due", self.ok(self.ledger().finalize(self.stranger()?, TASK))?, 1)
+    }
+
+    /// When the last settlement that waits was posted.
+    pub(super) fn posted(&self) -> Result<Tick, String> {
+        let task = self.task(TASK)?;
+        let last = task.pending.last().ok_or("no settlement waits")?;
+        Ok(Tick(last.final_at.ms_since(Tick(CHALLENGE_MS))))
     }
 
     /// Alice's or Bob's claim under the totals of a settlement.
     pub(super) fn claim(&self, account: Address, alice: u64, bob: u64) -> Result<Claim, String> {
-        let amount = if account == self.alice()?.address() { fln(alice) } else { fln(bob) };
-        let proof = self.tree(alice, bob)?.proof(account, amount);
+        self.claim_under(account, paid(alice), paid(bob))
+    }
+
+    /// The same with debits.
+    pub(super) fn claim_under(
+        &self,
+        account: Address,
+        alice: Sums,
+        bob: Sums,
+    ) -> Result<Claim, String> {
+        let own = if account == self.alice()?.address() { alice } else { bob };
+        let proof = self.tree(alice, bob)?.proof(account, own.totals());
         let proof = proof.ok_or_else(|| format!("{account} is not in the tree"))?;
-        Ok(Claim { task: TASK, account, total: amount, proof })
+        Ok(Claim { task: TASK, account, totals: own.totals(), proof })
     }
 }
 

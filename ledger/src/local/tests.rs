@@ -73,6 +73,7 @@ impl Fixture for Local {
             ledger: Box::new(ledger),
             signers: (0..SIGNERS as u64).map(|n| Box::new(signer(n)) as Box<dyn Signer>).collect(),
             advance: Box::new(move |ms| _ = now.fetch_add(ms, Ordering::SeqCst)),
+            is_exact: true,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What participants and providers put at risk, how they get it back, and how they lose it.
 
-use florin_protocol::{Address, Amount, PayoutId, TaskId, Tick};
+use florin_protocol::{Address, Amount, TaskId, Tick};
 
 use crate::api::{Refusal, Slash};
 use crate::entry::{Account, Cause, Movement};
@@ -8,7 +8,7 @@ use crate::limits::PLEDGES_MAX;
 use crate::state::ApplyError;
 use crate::state::draft::{Draft, Effects, Write};
 use crate::state::rules::{affordable, more_than_nothing, only};
-use crate::state::tables::{Pledges, Stage, TaskRecord};
+use crate::state::tables::{Pledges, TaskRecord};
 use crate::transaction::Outcome;
 
 pub(super) fn bond(
@@ -69,18 +69,14 @@ pub(super) fn withdraw_bond(
     if amount.is_zero() {
         return Err(Refusal::Missing(format!("{from} has no bond in task {task}")).into());
     }
-    // A closed task has nothing pending: nothing can take from the bond any more.
-    if !record.closed {
-        let release = draft.bond_release(task, from).ok_or_else(|| {
-            Refusal::Missing(format!("the bond of {from} was not asked back: unbond first"))
-        })?;
-        if now < release {
-            return Err(Refusal::TooEarly { at: release, now }.into());
-        }
-        let waiting = pending_debits(draft, record, from);
-        if waiting > 0 {
-            return Err(Refusal::Pending(waiting).into());
-        }
+    let release = draft.bond_release(task, from);
+    if release.is_none() && !record.closed {
+        let what = format!("the bond of {from} was not asked back: unbond first");
+        return Err(Refusal::Missing(what).into());
+    }
+    match free_at(record, release) {
+        Some(at) if now < at => return Err(Refusal::TooEarly { at, now }.into()),
+        _ => {}
     }
     let to = Account::Wallet(from);
     Ok(Effects {
@@ -91,16 +87,18 @@ pub(super) fn withdraw_bond(
     })
 }
 
-/// How many settlements that are not final yet debit the bond of `account`.
-fn pending_debits(draft: &Draft<'_>, record: &TaskRecord, account: Address) -> u64 {
-    let debits = |payout: &&PayoutId| match draft.stage(record.terms.task, **payout) {
-        Some(Stage::Pending(pending)) => {
-            let mut debits = pending.settlement.debits.iter();
-            debits.any(|(debited, amount)| *debited == account && !amount.is_zero())
+/// From when on a bond can be withdrawn; `None` for at once. It bounds who takes the bond and who takes a debit from it
+/// alike: whatever concerns the bond was posted before `release`, is final one window after it was posted, and can be
+/// proven for another window at least. A later post moves nothing, or a coordinator could keep bonds for ever.
+fn free_at(record: &TaskRecord, release: Option<Tick>) -> Option<Tick> {
+    let proven = |post: Tick| post.after_ms(record.terms.challenge_ms.saturating_mul(2));
+    match release {
+        Some(release) if !record.closed => {
+            let proven = record.last_post.map(|post| proven(post.min(release)));
+            Some(proven.map_or(release, |proven| proven.max(release)))
         }
-        _ => false,
-    };
-    u64::try_from(record.pending.iter().filter(debits).count()).unwrap_or(u64::MAX)
+        _ => record.last_post.map(proven),
+    }
 }
 
 pub(super) fn stake(

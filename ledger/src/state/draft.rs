@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use florin_protocol::merkle::Totals;
 use florin_protocol::{Address, Amount, PayoutId, TaskId, Tick};
 
 use crate::api::Refusal;
@@ -17,7 +18,7 @@ pub(super) enum Write {
     Settlement((TaskId, PayoutId), Option<Stage>),
     Bond((TaskId, Address), Option<Tick>),
     Stake(Address, Option<Pledges>),
-    Claimed((TaskId, Address), Amount),
+    Claimed((TaskId, Address), Totals),
 }
 
 /// Everything that one action does, decided before any of it is done.
@@ -97,7 +98,7 @@ impl<'a> Draft<'a> {
         look(&self.changes.stakes, &self.state.stakes, &owner)
     }
 
-    pub(super) fn claimed(&self, task: TaskId, account: Address) -> Amount {
+    pub(super) fn claimed(&self, task: TaskId, account: Address) -> Totals {
         look(&self.changes.claimed, &self.state.claimed, &(task, account))
             .copied()
             .unwrap_or_default()

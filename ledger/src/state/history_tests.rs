@@ -5,11 +5,12 @@ use proptest::prelude::*;
 
 use super::State;
 use super::tests::{
-    ARBITER, BUYER, COORDINATOR, TASK, act, after, claim, number, open_world, settlement, terms,
-    units, who,
+    ALICE, ARBITER, BUYER, COORDINATOR, Sums, TASK, act, after_sums, claim, leading_to, number,
+    open_world, settlement, terms, units, who,
 };
 use crate::action::Action;
-use crate::api::{Settlement, Slash};
+use crate::api::{Claimed, Settlement, Slash};
+use crate::transaction::Outcome;
 
 /// Actions that mostly make sense, with amounts that sometimes do not.
 fn any_action() -> impl Strategy<Value = Action> {
@@ -18,8 +19,7 @@ fn any_action() -> impl Strategy<Value = Action> {
         prop_oneof![8 => 0u128..120, 1 => Just(u128::MAX), 1 => 900u128..1_100].prop_map(units);
     let account = (1u8..=6).prop_map(who);
     let round = 0u32..12;
-    let debits =
-        prop::collection::btree_map((1u8..=6).prop_map(who), (0u128..18).prop_map(units), 0..3);
+    let sums = (0u128..330, 0u128..60).prop_map(|(paid, debited)| Sums(paid, debited));
     prop_oneof![
         (account.clone(), amount.clone()).prop_map(|(to, amount)| Action::Transfer { to, amount }),
         task.clone().prop_map(|task| Action::OpenTask(terms(task))),
@@ -30,24 +30,23 @@ fn any_action() -> impl Strategy<Value = Action> {
         task.clone().prop_map(|task| Action::Pledge { task }),
         Just(Action::Unstake),
         Just(Action::WithdrawStake),
-        (round.clone(), 0u128..330, debits).prop_map(|(n, total, debits)| Action::Post(
-            settlement(n, total, debits.into_iter().collect())
-        )),
-        (round.clone(), 0u128..330).prop_map(|(n, total)| Action::Post(settlement(
-            n,
-            total,
-            vec![]
-        ))),
-        (task.clone(), round).prop_map(|(task, n)| {
-            Action::Cancel { task, payout: settlement(n, 0, vec![]).payout }
-        }),
+        (round.clone(), sums.clone()).prop_map(|(n, sums)| Action::Post(leading_to(n, sums))),
+        (round.clone(), 0u128..330).prop_map(|(n, total)| Action::Post(settlement(n, total))),
+        (task.clone(), round)
+            .prop_map(|(task, n)| { Action::Cancel { task, payout: settlement(n, 0).payout } }),
         task.clone().prop_map(|task| Action::Finalize { task }),
-        (1u128..330).prop_map(|total| Action::Claim(claim(total))),
+        sums.prop_map(|Sums(paid, debited)| Action::Claim(claim(Sums(paid + 1, debited)))),
         task.clone().prop_map(|task| Action::Close { task }),
         (task, account, any::<bool>(), amount).prop_map(|(task, account, stake, amount)| {
             Action::Slash(Slash { task, account, stake, amount, evidence: Digest([1; 32]) })
         }),
     ]
+}
+
+/// What leads to a root that pays so much.
+fn behind(root: Digest, paid: u128) -> Sums {
+    let sums = (0..450).map(|debited| Sums(paid, debited));
+    sums.into_iter().find(|sums| leading_to(1, *sums).root == root).unwrap()
 }
 
 /// The same, by the account that may and with figures that follow from what stands: without this, most of a random
@@ -57,19 +56,22 @@ fn sensible(state: &State, from: u8, action: Action) -> (u8, Action) {
     match action {
         Action::Post(wish) => {
             let last = task.pending.last().map(|pending| &pending.settlement);
-            let (round, before) =
-                last.map_or((0, task.data_paid), |last| (last.round.0, last.data_total));
+            let (round, root, paid) = last.map_or((0, task.root, task.data_paid), |last| {
+                (last.round.0, last.root, last.data_total)
+            });
             let round = round.max(state.tasks[&TASK].round.map_or(0, |round| round.0)) + 1;
-            let before = number(before);
-            let total = before + number(wish.data_total) % 25;
-            let infrastructure_total = units(total / 4);
-            let debits = wish.debits.into_iter().filter(|(_, debit)| *debit <= units(15));
-            let new = after(before, settlement(round, total, debits.collect()));
+            let before = behind(root, number(paid));
+            let more = number(wish.data_total);
+            let sums = Sums(before.0 + more % 25, before.1 + more % 16);
+            let infrastructure_total = units(sums.0 / 4);
+            let new = after_sums(before, leading_to(round, sums));
             (COORDINATOR, Action::Post(Settlement { infrastructure_total, ..new }))
         }
-        Action::Claim(_) if !task.data_paid.is_zero() => {
-            (from, Action::Claim(claim(number(task.data_paid))))
+        Action::Claim(_) if task.root != Digest::default() => {
+            (from, Action::Claim(claim(behind(task.root, number(task.data_paid)))))
         }
+        // Whoever bonds as Alice can be debited.
+        Action::Bond { .. } => (ALICE, action),
         // Once a history at most, or nothing else would happen in it.
         Action::Close { .. } if from == BUYER => (COORDINATOR, action),
         Action::Cancel { .. } | Action::Slash(_) => (ARBITER, action),
@@ -92,8 +94,10 @@ fn live(history: Vec<(u64, u8, bool, Action)>, state: &mut State) -> Vec<&'stati
             _ => "other",
         };
         // Conservation per task is checked inside; `act` panics where it does not hold.
-        if act(state, now, from, action).is_ok() {
-            done.push(name);
+        match act(state, now, from, action) {
+            Ok(Outcome::Claimed(Claimed { taken, .. })) if !taken.is_zero() => done.push("debit"),
+            Ok(_) => done.push(name),
+            Err(_) => {}
         }
         assert_eq!(state.supply().unwrap(), units(5_000));
     }
@@ -117,7 +121,7 @@ fn random_histories_reach_every_corner() {
             *done.entry(name).or_insert(0) += 1;
         }
     }
-    for name in ["post", "claim", "close", "slash"] {
+    for name in ["post", "claim", "debit", "close", "slash"] {
         assert!(done.get(name).is_some_and(|n| *n >= 10), "{done:?}");
     }
 }

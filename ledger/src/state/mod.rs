@@ -12,6 +12,7 @@ mod history_tests;
 #[cfg(test)]
 mod tests;
 
+use florin_protocol::merkle::Totals;
 use florin_protocol::{Address, Amount, PayoutId, TaskId, Tick};
 
 use crate::api::{BondState, Refusal, SettlementStatus, StakeState, TaskState};
@@ -129,9 +130,9 @@ impl State {
         self.stakes.get(&provider).is_some_and(|record| record.slashed.contains_key(&task))
     }
 
-    /// What an account has claimed in a task.
+    /// What an account's claims in a task have come to.
     #[must_use]
-    pub fn claimed(&self, task: TaskId, account: Address) -> Amount {
+    pub fn claimed(&self, task: TaskId, account: Address) -> Totals {
         self.claimed.get(&(task, account)).copied().unwrap_or_default()
     }
 

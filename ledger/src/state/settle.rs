@@ -1,15 +1,14 @@
 //! Settlements: posted by the coordinator, cancelled by the arbiter within their window, final after it, claimed by
 //! proof.
 
-use std::collections::BTreeMap;
-
+use florin_protocol::merkle::Totals;
 use florin_protocol::{
     Address, Amount, Canonical, Digest, PayoutId, Report, Round, TaskId, Tick, merkle,
 };
 
-use crate::api::{Claim, PendingSettlement, Posted, Refusal, Settlement};
+use crate::api::{Claim, Claimed, PendingSettlement, Posted, Refusal, Settlement};
 use crate::entry::{Account, Cause, Movement, Pool};
-use crate::limits::{DEBITS_MAX, PENDING_MAX};
+use crate::limits::PENDING_MAX;
 use crate::state::ApplyError;
 use crate::state::draft::{Draft, Effects, Write};
 use crate::state::rules::only;
@@ -45,8 +44,9 @@ pub(super) fn post(
     check_settlement(draft, record, settlement, now)?;
     let mut record = record.clone();
     record.pending.push(payout);
+    record.last_post = Some(now);
     let final_at = now.after_ms(record.terms.challenge_ms);
-    let pending = PendingSettlement { settlement: settlement.clone(), final_at };
+    let pending = PendingSettlement { settlement: *settlement, final_at };
     Ok(Effects {
         writes: vec![
             Write::Settlement((task, payout), Some(Stage::Pending(pending))),
@@ -74,7 +74,7 @@ fn check_settlement(
     settlement: &Settlement,
     now: Tick,
 ) -> Result<(), Refusal> {
-    let Settlement { round, root, data_total, infrastructure_total, debits, .. } = settlement;
+    let Settlement { round, root, data_total, infrastructure_total, .. } = settlement;
     let terms = &record.terms;
     let wrong = |what: String| Err(Refusal::BadSettlement { round: *round, what });
     if now > terms.expires {
@@ -112,17 +112,6 @@ fn check_settlement(
     }
     if *root == Digest::default() && !(data_total.is_zero() && infrastructure_total.is_zero()) {
         return wrong("totals above zero under an empty root: nobody could claim them".to_owned());
-    }
-    if debits.len() > DEBITS_MAX {
-        let what = format!("{} debits in one settlement; at most {DEBITS_MAX}", debits.len());
-        return Err(Refusal::Limit(what));
-    }
-    if !debits.iter().is_sorted_by(|(a, _), (b, _)| a < b) {
-        return wrong("debits must ascend by account, each account once".to_owned());
-    }
-    let limit = terms.debit_max;
-    if let Some((account, debit)) = debits.iter().find(|(_, debit)| *debit > limit) {
-        return wrong(format!("the debit of {debit} FLN from {account} exceeds {limit} FLN"));
     }
     Ok(())
 }
@@ -176,8 +165,6 @@ pub(super) fn settle_due(
     now: Tick,
 ) -> Result<(Effects, u64), ApplyError> {
     let mut effects = Effects { task: Some(task), ..Effects::nothing(Outcome::Done) };
-    // What earlier settlements of this same call leave of each bond.
-    let mut bonds: BTreeMap<Address, Amount> = BTreeMap::new();
     let mut count = 0usize;
     for payout in &record.pending {
         let Some(Stage::Pending(pending)) = draft.stage(task, *payout) else {
@@ -198,15 +185,6 @@ pub(super) fn settle_due(
             let (from, to) = (Account::Escrow(task, pool), Account::Owed(task));
             effects.movements.push(Movement { from, to, amount, cause: Cause::Settled });
         }
-        for (account, debit) in &settlement.debits {
-            let from = Account::Bond(task, *account);
-            let left = bonds.entry(*account).or_insert_with(|| draft.held(from));
-            // The bond may have shrunk since the settlement was posted: what is left bounds the debit.
-            let amount = (*debit).min(*left);
-            *left = left.minus(amount)?;
-            let to = Account::Treasury;
-            effects.movements.push(Movement { from, to, amount, cause: Cause::Debited });
-        }
         record.data_paid = settlement.data_total;
         record.infrastructure_paid = settlement.infrastructure_total;
         record.root = settlement.root;
@@ -221,33 +199,57 @@ pub(super) fn settle_due(
 }
 
 pub(super) fn claim(draft: &Draft<'_>, claim: &Claim) -> Result<Effects, ApplyError> {
-    let Claim { task, account, total, proof } = claim;
+    let Claim { task, account, totals, proof } = claim;
     let record = draft.task(*task)?;
-    if !merkle::verify(record.root, *account, *total, proof) {
+    if !merkle::verify(record.root, *account, *totals, proof) {
         return Err(Refusal::BadProof.into());
     }
-    let before = draft.claimed(*task, *account);
-    let amount = match total.minus(before) {
-        Ok(amount) if !amount.is_zero() => amount,
-        _ => return Err(Refusal::NothingToClaim.into()),
-    };
-    if amount > draft.held(Account::Owed(*task)) {
-        // Only a coordinator that signed a root above its own totals gets here.
-        let round = record.round.unwrap_or(Round(0));
-        let what = format!("its root promises {account} more than the task still owes to anybody");
-        return Err(Refusal::BadSettlement { round, what }.into());
+    let due = due(draft, record, claim)?;
+    if due.are_zero() {
+        return Err(Refusal::NothingToClaim.into());
     }
+    let bond = Account::Bond(*task, *account);
+    // What the bond does not hold any more is not owed later: the whole debit counts as taken.
+    let taken = due.debited.min(draft.held(bond));
+    let (owed, wallet) = (Account::Owed(*task), Account::Wallet(*account));
+    let mut movements = vec![
+        Movement { from: owed, to: wallet, amount: due.paid, cause: Cause::Claimed },
+        Movement { from: bond, to: Account::Treasury, amount: taken, cause: Cause::Debited },
+    ];
+    movements.retain(|movement| !movement.amount.is_zero());
     let mut record = record.clone();
-    record.claimed = record.claimed.plus(amount)?;
+    record.claimed = record.claimed.plus(due.paid)?;
     Ok(Effects {
-        movements: vec![Movement {
-            from: Account::Owed(*task),
-            to: Account::Wallet(*account),
-            amount,
-            cause: Cause::Claimed,
-        }],
-        writes: vec![Write::Claimed((*task, *account), *total), Write::Task(*task, record)],
-        outcome: Outcome::Moved(amount),
+        movements,
+        writes: vec![Write::Claimed((*task, *account), *totals), Write::Task(*task, record)],
+        outcome: Outcome::Claimed(Claimed { paid: due.paid, taken }),
         task: Some(*task),
     })
+}
+
+/// What a proven leaf adds to what was claimed before. Only a coordinator that signed a wrong root has it refused here.
+fn due(draft: &Draft<'_>, record: &TaskRecord, claim: &Claim) -> Result<Totals, Refusal> {
+    let Claim { task, account, totals, .. } = claim;
+    let round = record.round.unwrap_or(Round(0));
+    let wrong = |what: String| Refusal::BadSettlement { round, what };
+    let before = draft.claimed(*task, *account);
+    let more = |name: &str, total: Amount, before: Amount| {
+        total.minus(before).map_err(|_| {
+            let what = format!("its root lets what {account} was {name} shrink");
+            wrong(format!("{what} from {before} FLN to {total} FLN"))
+        })
+    };
+    let paid = more("paid", totals.paid, before.paid)?;
+    let debited = more("debited", totals.debited, before.debited)?;
+    // More than any amount is no limit.
+    let most = record.terms.debit_max.mul_div_down(round.0.into(), 1).ok();
+    if let Some(most) = most.filter(|most| totals.debited > *most) {
+        let what = format!("its root debits {account} by {} FLN in all", totals.debited);
+        return Err(wrong(format!("{what}, but {round} rounds may come to {most} FLN at most")));
+    }
+    if paid > draft.held(Account::Owed(*task)) {
+        let what = format!("its root promises {account} more than the task still owes to anybody");
+        return Err(wrong(what));
+    }
+    Ok(Totals { paid, debited })
 }

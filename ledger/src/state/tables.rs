@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use borsh::{BorshDeserialize, BorshSerialize};
+use florin_protocol::merkle::Totals;
 use florin_protocol::{Address, Amount, Digest, PayoutId, Round, TaskId, Tick};
 
 use crate::api::{PendingSettlement, Terms};
@@ -34,6 +35,8 @@ pub struct TaskRecord {
     pub round: Option<Round>,
     /// Settlements that are not final yet, oldest first.
     pub pending: Vec<PayoutId>,
+    /// When a settlement was posted last, cancelled or not.
+    pub last_post: Option<Tick>,
     /// Closed for ever.
     pub closed: bool,
 }
@@ -182,8 +185,8 @@ tables! {
     bonds: (TaskId, Address) => Tick,
     /// Stakes: what they are pledged to.
     stakes: Address => Pledges,
-    /// What each account has claimed in each task.
-    claimed: (TaskId, Address) => Amount,
+    /// What each account's claims in each task have come to.
+    claimed: (TaskId, Address) => Totals,
 }
 
 fn count(length: usize) -> u64 {

@@ -53,6 +53,7 @@ pub(super) fn open(draft: &Draft<'_>, from: Address, terms: &Terms) -> Result<Ef
         root: Digest::default(),
         round: None,
         pending: Vec::new(),
+        last_post: None,
         closed: false,
     };
     Ok(Effects {

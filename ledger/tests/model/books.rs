@@ -19,14 +19,16 @@ pub(crate) const ARBITER: usize = 2;
 /// What an operation came to: a number where there is one, or a refusal's code.
 pub(crate) type Verdict = Result<i64, &'static str>;
 
+/// What everybody was paid and debited in all.
+pub(crate) type Totals = [(i64, i64); PEOPLE];
+
 #[derive(Clone, Default)]
 pub(crate) struct Pending {
     pub(crate) round: i64,
     /// The totals that it was worked out from: roots, on the chain.
-    pub(crate) previous: [i64; PEOPLE],
-    pub(crate) totals: [i64; PEOPLE],
+    pub(crate) previous: Totals,
+    pub(crate) totals: Totals,
     pub(crate) infrastructure: i64,
-    pub(crate) debit: (usize, i64),
     pub(crate) window: i64,
 }
 
@@ -38,9 +40,10 @@ pub(crate) struct Task {
     pub(crate) locked: [i64; 2],
     pub(crate) paid: [i64; 2],
     pub(crate) owed: i64,
-    pub(crate) totals: [i64; PEOPLE],
+    pub(crate) totals: Totals,
     pub(crate) round: i64,
-    pub(crate) claimed: [i64; PEOPLE],
+    pub(crate) last_post: Option<i64>,
+    pub(crate) claimed: Totals,
     pub(crate) bonds: [i64; PEOPLE],
     pub(crate) releases: [Option<i64>; PEOPLE],
     pub(crate) pledges: [Option<i64>; PEOPLE],
@@ -127,15 +130,15 @@ impl Model {
         if task.bonds[from] == 0 {
             return Err("NOT_FOUND");
         }
-        if !task.closed {
-            match task.releases[from] {
-                None => return Err("NOT_FOUND"),
-                Some(at) if self.now < at => return Err("TOO_EARLY"),
-                Some(_) => {}
-            }
-            if task.pending.iter().any(|p| p.debit.0 == from && p.debit.1 > 0) {
-                return Err("SETTLEMENT_PENDING");
-            }
+        let free = match (task.closed, task.releases[from], task.last_post) {
+            (false, None, _) => return Err("NOT_FOUND"),
+            (false, Some(release), Some(post)) => release.max(release.min(post) + 2 * WINDOW),
+            (false, Some(release), None) => release,
+            (true, _, Some(post)) => post + 2 * WINDOW,
+            (true, _, None) => 0,
+        };
+        if self.now < free {
+            return Err("TOO_EARLY");
         }
         let amount = std::mem::take(&mut task.bonds[from]);
         task.releases[from] = None;
@@ -209,8 +212,8 @@ impl Model {
         let standing = task.finals.get(&new.round).into_iter();
         let standing = standing.chain(task.pending.iter().filter(|p| p.round == new.round));
         if let Some(other) = standing.last() {
-            let same = (other.previous, other.totals, other.infrastructure, other.debit);
-            let same = same == (new.previous, new.totals, new.infrastructure, new.debit);
+            let same = (other.previous, other.totals, other.infrastructure);
+            let same = same == (new.previous, new.totals, new.infrastructure);
             return if same { Ok(1) } else { Err("CONFLICTING_SETTLEMENT") };
         }
         if task.closed {
@@ -220,8 +223,9 @@ impl Model {
             Some(last) => (last.round, last.totals, last.infrastructure),
             None => (task.round, task.totals, task.paid[1]),
         };
-        let data: i64 = standing.iter().sum();
-        let total: i64 = new.totals.iter().sum();
+        let data: i64 = standing.iter().map(|(paid, _)| paid).sum();
+        let total: i64 = new.totals.iter().map(|(paid, _)| paid).sum();
+        let no_root = new.totals.iter().all(|totals| *totals == (0, 0));
         let wrong = now > task.expires
             || new.round <= round
             || new.previous != standing
@@ -229,12 +233,12 @@ impl Model {
             || total > DATA
             || new.infrastructure < infrastructure
             || new.infrastructure > INFRASTRUCTURE
-            || (total == 0 && new.infrastructure > 0)
-            || new.debit.1 > DEBIT_MAX;
+            || (no_root && new.infrastructure > 0);
         if wrong {
             return Err("BAD_SETTLEMENT");
         }
         task.pending.push(Pending { window: now + WINDOW, ..new.clone() });
+        task.last_post = Some(now);
         Ok(0)
     }
 
@@ -262,7 +266,7 @@ impl Model {
         let mut count = 0;
         while task.pending.first().is_some_and(|p| self.now > p.window) {
             let p = task.pending.remove(0);
-            let paid = [p.totals.iter().sum(), p.infrastructure];
+            let paid = [p.totals.iter().map(|(paid, _)| paid).sum(), p.infrastructure];
             for (pool, paid) in paid.iter().enumerate() {
                 task.locked[pool] -= paid - task.paid[pool];
                 task.owed += paid - task.paid[pool];
@@ -270,33 +274,34 @@ impl Model {
             task.paid = paid;
             task.totals = p.totals;
             task.round = p.round;
-            let (who, debit) = p.debit;
-            let debit = debit.min(task.bonds[who]);
-            task.bonds[who] -= debit;
-            self.treasury += debit;
             task.finals.insert(p.round, p);
             count += 1;
         }
         count
     }
 
-    pub(crate) fn claim(&mut self, t: usize, who: usize, total: i64) -> Verdict {
+    /// What it paid, and a thousand times what it took.
+    pub(crate) fn claim(&mut self, t: usize, who: usize, totals: (i64, i64)) -> Verdict {
         self.open(t)?;
         let task = &mut self.tasks[t];
-        if total == 0 || task.totals[who] != total {
+        if totals == (0, 0) || task.totals[who] != totals {
             return Err("BAD_PROOF");
         }
-        let amount = total - task.claimed[who];
-        if amount <= 0 {
-            return Err("NOTHING_TO_CLAIM");
-        }
-        if amount > task.owed {
+        let before = task.claimed[who];
+        let (paid, debited) = (totals.0 - before.0, totals.1 - before.1);
+        if paid < 0 || debited < 0 || totals.1 > DEBIT_MAX * task.round || paid > task.owed {
             return Err("BAD_SETTLEMENT");
         }
-        task.claimed[who] = total;
-        task.owed -= amount;
-        self.wallets[who] += amount;
-        Ok(amount)
+        if (paid, debited) == (0, 0) {
+            return Err("NOTHING_TO_CLAIM");
+        }
+        let taken = debited.min(task.bonds[who]);
+        task.claimed[who] = totals;
+        task.owed -= paid;
+        self.wallets[who] += paid;
+        task.bonds[who] -= taken;
+        self.treasury += taken;
+        Ok(paid + 1_000 * taken)
     }
 
     pub(crate) fn close(&mut self, from: usize, t: usize) -> Verdict {

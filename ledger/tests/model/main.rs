@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use florin_ledger::conformance::TestSigner;
 use florin_ledger::{
-    Claim, Genesis, Ledger, LedgerError, LocalChain, Posted, Settlement, SettlementStatus, Slash,
-    Terms,
+    Claim, Claimed, Genesis, Ledger, LedgerError, LocalChain, Posted, Settlement, SettlementStatus,
+    Slash, Terms,
 };
-use florin_protocol::merkle::Tree;
+use florin_protocol::merkle::{self, Tree};
 use florin_protocol::{
     Address, Amount, ChainId, DUST_PER_ROUND, Digest, NodeSigner, PayoutId, Report, Round, Signer,
     TaskId, Tick,
@@ -22,7 +22,7 @@ use florin_protocol::{
 
 use books::{
     ARBITER, BOND_MIN, BUYER, COORDINATOR, DATA, DEBIT_MAX, DELAY, FUNDS, INFRASTRUCTURE, LIFE,
-    Model, PEOPLE, Pending, STAKE_MIN, Verdict, WINDOW,
+    Model, PEOPLE, Pending, STAKE_MIN, Totals, Verdict, WINDOW,
 };
 
 const START: u64 = 1_000;
@@ -67,6 +67,10 @@ fn units(n: i64) -> Amount {
 
 fn number(amount: Amount) -> i64 {
     i64::try_from(amount.units() / DUST_PER_ROUND.units()).unwrap()
+}
+
+fn leaf((paid, debited): (i64, i64)) -> merkle::Totals {
+    merkle::Totals { paid: units(paid), debited: units(debited) }
 }
 
 fn verdict<T>(answer: Result<T, LedgerError>, value: impl Fn(T) -> i64) -> Verdict {
@@ -117,9 +121,9 @@ impl Both {
         self.now.fetch_add(ms as u64, Ordering::SeqCst);
     }
 
-    fn tree(&self, totals: &[i64; PEOPLE]) -> Tree {
-        let leaves = totals.iter().zip(&self.people).filter(|(total, _)| **total > 0);
-        Tree::new(leaves.map(|(total, person)| (person.address(), units(*total))))
+    fn tree(&self, all: &Totals) -> Tree {
+        let leaves = all.iter().zip(&self.people).filter(|(totals, _)| **totals != (0, 0));
+        Tree::new(leaves.map(|(totals, person)| (person.address(), leaf(*totals))))
     }
 
     /// Carries one random operation out on both sides.
@@ -209,13 +213,16 @@ impl Both {
             }
             17..=19 => {
                 let totals = self.model.tasks[t].totals;
-                let total = totals[who] + i64::from(dice.roll(8) == 0);
+                let (paid, debited) = totals[who];
+                let own = (paid + i64::from(dice.roll(8) == 0), debited);
                 let account = self.people[who].address();
-                let proof = self.tree(&totals).proof(account, units(total)).unwrap_or_default();
-                let claim = Claim { task, account, total: units(total), proof };
-                let answer = verdict(chain.claim(by, &claim), number);
-                let what = format!("{from} claims {total} for {who} from {t}");
-                (what, answer, self.model.claim(t, who, total))
+                let proof = self.tree(&totals).proof(account, leaf(own)).unwrap_or_default();
+                let claim = Claim { task, account, totals: leaf(own), proof };
+                let both = |moved: Claimed| number(moved.paid) + 1_000 * number(moved.taken);
+                let answer = verdict(chain.claim(by, &claim), both);
+                let expected = self.model.claim(t, who, own);
+                let verb = if expected.is_ok_and(|n| n >= 1_000) { "debits" } else { "claims" };
+                (format!("{from} {verb} {own:?} for {who} from {t}"), answer, expected)
             }
             20 if dice.roll(10) == 0 => {
                 let answer = verdict(chain.close(by, task), number);
@@ -285,19 +292,21 @@ impl Both {
         // Now and then the settlement that it continues is not the last that stands.
         let previous = match dice.roll(9) {
             0 => task.totals,
-            1 => [0; PEOPLE],
+            1 => [(0, 0); PEOPLE],
             _ => totals,
         };
-        for total in &mut totals {
-            *total += dice.roll(9) as i64;
+        for (paid, debited) in &mut totals {
+            *paid += dice.roll(9) as i64;
+            // Now and then more than a round may take, which the next rounds make good.
+            *debited += if dice.roll(3) == 0 { dice.roll(14) as i64 } else { 0 };
         }
         infrastructure += dice.roll(4) as i64;
         if dice.roll(12) == 0 {
-            totals[dice.roll(PEOPLE as u64)] = 0;
+            let who = dice.roll(PEOPLE as u64);
+            totals[who] = if dice.roll(2) == 0 { (0, totals[who].1) } else { (totals[who].0, 0) };
         }
         let round = self.some_round(dice, t);
-        let debit = (self.some_debtor(dice, t), dice.roll(14) as i64);
-        let mut new = Pending { round, previous, totals, infrastructure, debit, window: 0 };
+        let mut new = Pending { round, previous, totals, infrastructure, window: 0 };
         if let Some(same) = task.pending.iter().find(|p| p.round == round && dice.roll(2) == 0) {
             new = Pending { window: 0, ..same.clone() };
         }
@@ -308,9 +317,8 @@ impl Both {
             report: Digest([6; 32]),
             previous_root: self.tree(&new.previous).root(),
             root: self.tree(&new.totals).root(),
-            data_total: units(new.totals.iter().sum()),
+            data_total: units(new.totals.iter().map(|(paid, _)| paid).sum()),
             infrastructure_total: units(new.infrastructure),
-            debits: vec![(self.people[new.debit.0].address(), units(new.debit.1))],
         };
         let answer = self.chain().post(&self.people[from], &settlement);
         let answer = verdict(answer, |posted| i64::from(posted == Posted::Already));
@@ -334,8 +342,8 @@ impl Both {
                 let release = bond.release.map(|at| at.0 as i64);
                 let bond = (number(bond.amount), release);
                 assert_eq!(bond, (task.bonds[n], task.releases[n]), "bond {n} in {t}");
-                let claimed = number(chain.claimed(task_id(t), owner).unwrap());
-                assert_eq!(claimed, task.claimed[n], "claimed by {n} in {t}");
+                let claimed = chain.claimed(task_id(t), owner).unwrap();
+                assert_eq!(claimed, leaf(task.claimed[n]), "claimed by {n} in {t}");
                 let pledged = chain.pledged(task_id(t), owner).unwrap();
                 assert_eq!(pledged, task.pledges[n].is_some(), "pledge of {n} to {t}");
             }
@@ -399,7 +407,9 @@ fn the_chain_does_what_the_model_says_whatever_happens() {
     println!("done: {done:?}");
     println!("refused: {refused:?}");
     // A history in which hardly anything happens would prove nothing.
-    for verb in ["pays", "bonds", "posts", "finalises", "claims", "slashes", "pledges", "cancels"] {
+    for verb in
+        ["pays", "bonds", "posts", "finalises", "claims", "debits", "slashes", "pledges", "cancels"]
+    {
         assert!(done.contains_key(verb), "nobody {verb}: {done:?}");
     }
 }

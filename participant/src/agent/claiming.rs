@@ -1,6 +1,9 @@
 //! After the task, or whenever its owner likes: draw what is owed, and have the bond back.
 
-use florin_ledger::{Claim, Ledger, LedgerError, Refusal};
+use std::time::Duration;
+
+use florin_ledger::{Claim, Claimed, Ledger, LedgerError, Refusal};
+use florin_protocol::merkle::Totals;
 use florin_protocol::{Address, Amount, Code, Digest, Signer, TaskId, Tick, merkle};
 
 use super::{Agent, AgentError};
@@ -10,10 +13,12 @@ use crate::event::Event;
 /// What a claim came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drawn {
-    /// Drawn now; zero where everything was drawn before.
-    pub amount: Amount,
-    /// What the final settlements of the task owe this account in all.
-    pub total: Amount,
+    /// Paid now; zero where everything was paid before.
+    pub paid: Amount,
+    /// Taken now from the account's bond, for debits that the same proof shows.
+    pub taken: Amount,
+    /// What the final settlements of the task have come to for this account in all.
+    pub totals: Totals,
 }
 
 /// Why nothing could be drawn.
@@ -21,14 +26,16 @@ pub struct Drawn {
 pub enum ClaimError {
     /// The coordinator's proof does not lead to the ledger's root.
     #[error(
-        "task {task}: the coordinator's proof of {total} FLN does not lead to the final root on \
-         the ledger"
+        "task {task}: the coordinator's proof of {} FLN paid and {} FLN debited does not lead to \
+         the final root on the ledger",
+        totals.paid,
+        totals.debited
     )]
     BadProof {
         /// The task.
         task: TaskId,
-        /// The running total that it was to prove.
-        total: Amount,
+        /// The running totals that it was to prove.
+        totals: Totals,
     },
     /// The proof is of another final root than the ledger's: a settlement has just become final.
     #[error(
@@ -75,9 +82,10 @@ impl crate::retry::Passing for ClaimError {
     }
 }
 
-/// Draws for `account` everything that the task's final settlements owe it and that is not drawn
-/// yet. `by` signs and sends; the tokens go to `account` in any case. It may be called whenever a
-/// settlement is final: while the task runs, and after it. Again: nothing happens.
+/// Proves for `account` everything that the task's final settlements have come to and that is not
+/// proven yet: draws what it is owed, and has the debits taken from its bond. `by` signs and sends;
+/// the tokens go to `account` in any case. It may be called whenever a settlement is final: while
+/// the task runs, and after it. Again: nothing happens.
 ///
 /// # Errors
 /// [`ClaimError`]. After [`LedgerError::Unavailable`] and [`ClaimError::NotCurrent`] it may be
@@ -89,6 +97,33 @@ pub fn claim(
     task: TaskId,
     account: Address,
 ) -> Result<Drawn, ClaimError> {
+    let is_new =
+        |now: Totals, before: Totals| now.paid > before.paid || now.debited > before.debited;
+    claim_if(client, ledger, by, (task, account), is_new)
+}
+
+/// The same where pay is owed: what would only take from the bond is left to the coordinator, which
+/// proves it in any case.
+///
+/// # Errors
+/// As [`claim`].
+pub(crate) fn draw_pay(
+    client: &Client,
+    ledger: &dyn Ledger,
+    by: &dyn Signer,
+    task: TaskId,
+    account: Address,
+) -> Result<Drawn, ClaimError> {
+    claim_if(client, ledger, by, (task, account), |now, before| now.paid > before.paid)
+}
+
+fn claim_if(
+    client: &Client,
+    ledger: &dyn Ledger,
+    by: &dyn Signer,
+    (task, account): (TaskId, Address),
+    worth: impl Fn(Totals, Totals) -> bool,
+) -> Result<Drawn, ClaimError> {
     let proof = match client.proof(task, account) {
         // Nothing is final, so nothing is owed.
         Err(ClientError::Rejected(rejection)) if rejection.code == Code::NotYetPublic => {
@@ -96,30 +131,28 @@ pub fn claim(
         }
         other => other?,
     };
-    let total = proof.total;
-    let claimed = ledger.claimed(task, account)?;
-    if total <= claimed {
-        return Ok(Drawn { amount: Amount::ZERO, total });
+    let totals = proof.totals;
+    let nothing = Drawn { totals, ..Drawn::default() };
+    if !worth(totals, ledger.claimed(task, account)?) {
+        return Ok(nothing);
     }
     let root = ledger.task(task)?.map(|state| state.root).unwrap_or_default();
     if root != proof.root {
         return Err(ClaimError::NotCurrent { task, proven: proof.root, held: root });
     }
-    if !merkle::verify(root, account, total, &proof.proof) {
-        return Err(ClaimError::BadProof { task, total });
+    if !merkle::verify(root, account, totals, &proof.proof) {
+        return Err(ClaimError::BadProof { task, totals });
     }
-    let claim = Claim { task, account, total, proof: proof.proof };
+    let claim = Claim { task, account, totals, proof: proof.proof };
     match ledger.claim(by, &claim) {
-        Ok(amount) => Ok(Drawn { amount, total }),
+        Ok(Claimed { paid, taken }) => Ok(Drawn { paid, taken, totals }),
         // Somebody else sent it, or an earlier try arrived after all.
-        Err(LedgerError::Refused(Refusal::NothingToClaim)) => {
-            Ok(Drawn { amount: Amount::ZERO, total })
-        }
+        Err(LedgerError::Refused(Refusal::NothingToClaim)) => Ok(nothing),
         // The next settlement became final since the root was read.
         Err(LedgerError::Refused(Refusal::BadProof)) => {
             let held = ledger.task(task)?.map(|state| state.root).unwrap_or_default();
             match held == root {
-                true => Err(ClaimError::BadProof { task, total }),
+                true => Err(ClaimError::BadProof { task, totals }),
                 false => Err(ClaimError::NotCurrent { task, proven: root, held }),
             }
         }
@@ -140,8 +173,9 @@ pub enum Bond {
     Held(Tick),
 }
 
-/// Asks for the bond back and takes it where that is possible: at once when the task is closed,
-/// else after the task's delay. Again: goes on where it was.
+/// Asks for the bond back and takes it where that is possible: when the task is closed, without
+/// asking. What was posted last is waited for in any case, until everybody has had the time to prove
+/// what it debits. Again: goes on where it was.
 ///
 /// # Errors
 /// [`LedgerError`].
@@ -155,7 +189,8 @@ pub fn return_bond(
     if there.amount.is_zero() {
         return Ok(Bond::None);
     }
-    if there.release.is_none() {
+    let closed = ledger.task(task)?.is_some_and(|state| state.closed);
+    if there.release.is_none() && !closed {
         ledger.unbond(by, task)?;
     }
     match ledger.withdraw_bond(by, task) {
@@ -177,17 +212,16 @@ impl Agent<'_, '_> {
     pub(super) fn draw_meanwhile(&mut self, finalised: u32) {
         self.drawn_at = finalised;
         let (client, ledger) = (self.parts.client, self.parts.ledger);
-        match claim(client, ledger, self.parts.wallet, self.config.task, self.me) {
-            Ok(drawn) if drawn.amount.is_zero() => {}
+        match draw_pay(client, ledger, self.parts.wallet, self.config.task, self.me) {
+            Ok(drawn) if drawn.paid.is_zero() => {}
             Ok(drawn) => self.drew(drawn),
             Err(error) => self.tell(&super::retrying(&error)),
         }
     }
 
     fn drew(&mut self, drawn: Drawn) {
-        let Drawn { amount, total } = drawn;
-        self.claimed = self.claimed.plus(amount).unwrap_or(self.claimed);
-        self.tell(&Event::Claimed { task: self.config.task, amount, total });
+        self.claimed = self.claimed.plus(drawn.paid).unwrap_or(self.claimed);
+        self.tell(&Event::Claimed { task: self.config.task, drawn });
     }
 
     /// Draws what the task owes.
@@ -199,7 +233,7 @@ impl Agent<'_, '_> {
             self.config.patience,
             self.shutdown,
             |error: &ClaimError| tell(&super::retrying(error)),
-            || claim(client, ledger, wallet, task, me),
+            || draw_pay(client, ledger, wallet, task, me),
         );
         let drawn = drawn.map_err(|error| match error {
             ClaimError::Client(error) => error.into(),
@@ -208,21 +242,33 @@ impl Agent<'_, '_> {
                 AgentError::BadTask { task, why: error.to_string() }
             }
         })?;
-        if !drawn.total.is_zero() {
+        if !drawn.totals.paid.is_zero() {
             self.drew(drawn);
         }
         Ok(())
     }
 
-    /// Takes the bond out of the task.
+    /// Takes the bond out of the task; where it is held, waits for it, or until it is asked to stop.
     pub(super) fn have_bond_back(&mut self) -> Result<Bond, AgentError> {
         let (ledger, wallet, task) = (self.parts.ledger, self.parts.wallet, self.config.task);
-        let bond = self.with_ledger(|| return_bond(ledger, wallet, task))?;
-        match bond {
-            Bond::Returned(amount) => self.tell(&Event::BondReturned { amount }),
-            Bond::Held(until) => self.tell(&Event::BondHeld { until }),
-            Bond::None | Bond::Untouched => {}
+        let mut told = None;
+        loop {
+            let bond = self.with_ledger(|| return_bond(ledger, wallet, task))?;
+            let Bond::Held(until) = bond else {
+                if let Bond::Returned(amount) = bond {
+                    self.tell(&Event::BondReturned { amount });
+                }
+                return Ok(bond);
+            };
+            if told != Some(until) {
+                self.tell(&Event::BondHeld { until });
+                told = Some(until);
+            }
+            let left = until.ms_since(self.with_ledger(|| ledger.now())?);
+            self.shutdown.wait(Duration::from_millis(left.clamp(1, self.config.poll_ms.max(1))));
+            if self.shutdown.requested() {
+                return Ok(bond);
+            }
         }
-        Ok(bond)
     }
 }

@@ -33,6 +33,7 @@ use florin_protocol::{
     TaskView,
 };
 
+pub(crate) use claiming::draw_pay;
 pub use claiming::{Bond, ClaimError, Drawn, claim, return_bond};
 pub use error::AgentError;
 pub use store::kept_receipts;

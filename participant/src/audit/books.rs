@@ -13,7 +13,7 @@
 use std::time::Duration;
 
 use florin_ledger::{Ledger, LedgerError, Settlement, SettlementStatus, TaskState, Terms};
-use florin_protocol::{Address, Amount, Canonical, Digest, Report, RoundOutcome, TaskSpec};
+use florin_protocol::{Amount, Canonical, Digest, Report, RoundOutcome, TaskSpec};
 use florin_work::Difference;
 
 use super::AuditError;
@@ -156,23 +156,13 @@ pub(super) fn compare(posted: &Settlement, reports: &[Report]) -> Vec<Difference
         ("root", ours.root.to_string(), posted.root.to_string()),
         ("data_total", ours.data_total.to_string(), posted.data_total.to_string()),
         ("infrastructure_total", infrastructure.0.to_string(), infrastructure.1.to_string()),
-        ("debits", debits(&ours), debits(posted)),
     ];
     let wrong = table.iter().filter(|(_, reported, held)| reported != held);
     wrong.map(|(name, ours, held)| difference(format!("{line}.{name}"), ours, held)).collect()
 }
 
-fn debits(settlement: &Settlement) -> String {
-    let debit = |(account, amount): &(Address, Amount)| format!("{account}: {amount}");
-    format!("[{}]", settlement.debits.iter().map(debit).collect::<Vec<_>>().join(", "))
-}
-
 /// The settlement that a report makes, after the settled report before it.
 pub(super) fn settlement_of(report: &Report, before: Option<&Report>) -> Settlement {
-    let debits = report.lines.iter().filter(|line| !line.debit.is_zero());
-    let mut debits: Vec<(Address, Amount)> =
-        debits.map(|line| (line.account, line.debit)).collect();
-    debits.sort_unstable_by_key(|(account, _)| *account);
     let (task, round) = (report.scope.task, report.scope.round);
     Settlement {
         task,
@@ -183,6 +173,5 @@ pub(super) fn settlement_of(report: &Report, before: Option<&Report>) -> Settlem
         root: report.root,
         data_total: report.data_total,
         infrastructure_total: report.infrastructure_total,
-        debits,
     }
 }

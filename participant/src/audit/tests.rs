@@ -260,23 +260,21 @@ fn every_field_of_a_settlement_is_held_to_its_report() {
     let honest = books::settlement_of(&reports[1], Some(&reports[0]));
     assert_eq!(books::compare(&honest, &reports), []);
     let more = |amount: Amount| amount.plus(Amount::from_units(1)).unwrap();
-    let changes: [(&str, Change); 7] = [
+    let changes: [(&str, Change); 5] = [
         ("task", |s| s.task = TaskId([1; 32])),
         ("payout", |s| s.payout = PayoutId([1; 32])),
         ("report", |s| s.report = Digest([1; 32])),
         ("previous_root", |s| s.previous_root = Digest([1; 32])),
         ("root", |s| s.root = Digest([1; 32])),
-        ("debits", |s| s.debits.push((Address([1; 20]), Amount::from_units(1)))),
-        ("debits", |s| s.debits.push((Address([1; 20]), Amount::ZERO))),
     ];
     for (field, change) in changes {
-        let mut posted = honest.clone();
+        let mut posted = honest;
         change(&mut posted);
         let found = books::compare(&posted, &reports);
         let lines: Vec<_> = found.iter().map(|difference| difference.line.as_str()).collect();
         assert_eq!(lines, [format!("ledger.pending[2].{field}")]);
     }
-    let data = Settlement { data_total: more(honest.data_total), ..honest.clone() };
+    let data = Settlement { data_total: more(honest.data_total), ..honest };
     let work = Settlement { infrastructure_total: more(Amount::ZERO), ..honest };
     for (posted, field) in [(data, "data_total"), (work, "infrastructure_total")] {
         let found = books::compare(&posted, &reports);

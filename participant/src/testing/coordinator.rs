@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use florin_learning::{EngineKind, engine};
-use florin_ledger::{Ledger, LocalChain, Settlement};
+use florin_ledger::{Claim, Ledger, LocalChain, Settlement};
 use florin_protocol::{
     AbandonReason, Address, Amount, BlobRequest, Canonical, ClaimProof, Closing, Code, Commit,
     Digest, Enrol, Entry, MarketInfo, Missing, NodeSigner, Offer, Phase, Receipt, Registration,
@@ -536,7 +536,6 @@ impl State {
         }
         let mut before = self.past.iter().rev().skip(1).map(|past| &past.report);
         let before = before.find(|report| report.outcome == RoundOutcome::Settled);
-        let debits = report.lines.iter().filter(|line| !line.debit.is_zero());
         let mut settlement = Settlement {
             task: self.spec.id(),
             payout: report.payout,
@@ -546,7 +545,6 @@ impl State {
             root: report.root,
             data_total: report.data_total,
             infrastructure_total: report.infrastructure_total,
-            debits: debits.map(|line| (line.account, line.debit)).collect(),
         };
         if self.lies(Lie::OtherReport) {
             settlement.report = Digest([1; 32]);
@@ -561,6 +559,18 @@ impl State {
         }
         if self.is_final_at_once() {
             while self.ledger.finalize(&wallet(2), self.spec.id()).unwrap() == 0 {}
+            self.prove_debits(report);
+        }
+    }
+
+    /// Takes what the round debited from the bonds.
+    fn prove_debits(&self, report: &Report) {
+        let tree = totals_tree(&report.standings).unwrap();
+        for line in report.lines.iter().filter(|line| !line.debit.is_zero()) {
+            let (task, account) = (self.spec.id(), line.account);
+            let totals = report.standings[&account].totals().unwrap();
+            let proof = tree.proof(account, totals).unwrap();
+            self.ledger.claim(&wallet(2), &Claim { task, account, totals, proof }).unwrap();
         }
     }
 
@@ -578,13 +588,13 @@ impl State {
             return refuse(Code::NotYetPublic);
         };
         let standing = past.report.standings.get(&account).copied().unwrap_or_default();
-        let total = standing.data.plus(standing.infrastructure).unwrap();
+        let totals = standing.totals().unwrap();
         let tree = totals_tree(&past.report.standings).unwrap();
         json(&ClaimProof {
             round: past.report.scope.round,
             root: past.report.root,
-            total,
-            proof: tree.proof(account, total).unwrap_or_default(),
+            totals,
+            proof: tree.proof(account, totals).unwrap_or_default(),
         })
     }
 }

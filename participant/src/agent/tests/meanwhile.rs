@@ -42,7 +42,7 @@ fn what_is_final_is_drawn_while_others_are_waited_for() {
     let mut person = Person::new(&market, 4, BehaviourKind::Honest);
     let mut other = Person::new(&market, 5, BehaviourKind::Honest);
     let me = person.wallet.address();
-    let drawn = || market.ledger.claimed(market.task, me).unwrap();
+    let drawn = || market.ledger.claimed(market.task, me).unwrap().paid;
     let done = std::thread::scope(|scope| {
         let running = scope.spawn(|| person.run(&market, None).unwrap());
         // Until it has read the first report and is asked again.
@@ -70,13 +70,14 @@ fn who_stops_early_may_claim_whenever_something_is_final() {
     let stopped = person.run_until(&market, reported).unwrap();
     assert!(!stopped.finished && stopped.claimed.is_zero());
     let first = claim();
-    assert!(!first.amount.is_zero());
-    assert_eq!(first.amount, stopped.statements[0].payout);
-    assert_eq!(claim(), Drawn { amount: Amount::ZERO, total: first.total });
+    assert!(!first.paid.is_zero());
+    assert_eq!(first.paid, stopped.statements[0].payout);
+    assert_eq!(claim(), Drawn { totals: first.totals, ..Drawn::default() });
     let done = person.run(&market, None).unwrap();
     let earned = Amount::total(done.statements.iter().map(|s| s.payout)).unwrap();
-    assert_eq!(first.amount.plus(done.claimed).unwrap(), earned);
-    assert_eq!(claim(), Drawn { amount: Amount::ZERO, total: earned });
+    assert_eq!(first.paid.plus(done.claimed).unwrap(), earned);
+    let totals = florin_protocol::merkle::Totals { paid: earned, debited: Amount::ZERO };
+    assert_eq!(claim(), Drawn { totals, ..Drawn::default() });
 }
 
 #[test]
@@ -93,5 +94,5 @@ fn a_proof_from_before_the_last_settlement_is_worth_another_try() {
     assert_eq!((error.code(), passes), ("PROOF_NOT_CURRENT", true), "{error}");
     market.be_honest();
     let drawn = claim(&client, ledger, &wallet(4), market.task, me).unwrap();
-    assert!(!drawn.amount.is_zero());
+    assert!(!drawn.paid.is_zero());
 }
