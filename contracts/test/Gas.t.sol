@@ -23,9 +23,9 @@ contract GasTest is World {
             pass(WINDOW + 1000);
             gas = cost(coordinator, address(market), abi.encodeCall(market.finalize, (TASK, pending())));
             emit log_named_uint("finalize", gas);
-            c = Claim(TASK, address(0xfade), uint128(round * FLN / 3), 0, proof);
+            c = Claim(TASK, address(0xfade), round * FLN / 3, 0, proof);
             c.account = ada;
-            gas = cost(coordinator, address(market), abi.encodeCall(market.claim, (c.task, c.account, c.paid, c.debited, c.proof)));
+            gas = cost(coordinator, address(market), claimCall(c));
             emit log_named_uint("claim", gas);
         }
     }

@@ -3,6 +3,7 @@ pragma solidity 0.8.37;
 
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {IMarket} from "../src/interfaces/IMarket.sol";
+import {IRefusals} from "../src/interfaces/IRefusals.sol";
 import {
     Claim,
     PostedSettlement,
@@ -215,6 +216,25 @@ abstract contract World {
         bytes32[] memory heap = tree(adaPaid, adaDebited, benPaid);
         bytes32[] memory proof = Tree.proof(heap, Tree.leaf(ben, benPaid, 0));
         return Claim(TASK, ben, benPaid, 0, proof);
+    }
+
+    function claim(Claim memory c) internal returns (uint128) {
+        return market.claim(c.task, c.account, c.paid, c.debited, c.proof);
+    }
+
+    function claimCall(Claim memory c) internal pure returns (bytes memory) {
+        return abi.encodeWithSelector(
+            IMarket.claim.selector, c.task, c.account, c.paid, c.debited, c.proof
+        );
+    }
+
+    function refuses(bytes memory refusal) internal {
+        vm.expectRevert(refusal);
+    }
+
+    /// @dev A bad settlement is told apart by its text.
+    function refusesSettlement(uint32 round, string memory what) internal {
+        vm.expectRevert(abi.encodeWithSelector(IRefusals.BadSettlement.selector, round, what));
     }
 
     function bond(address account, uint256 amount) internal {
