@@ -21,6 +21,7 @@ interface Vm {
     function assume(bool condition) external pure;
     function chainId(uint256 id) external;
     function deployCode(string calldata path, bytes calldata arguments) external returns (address);
+    function deployCode(string calldata path) external returns (address);
     function expectEmit() external;
     function expectRevert(bytes calldata revertData) external;
     function expectRevert(bytes4 selector) external;

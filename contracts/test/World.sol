@@ -103,7 +103,7 @@ abstract contract World {
 
     function settlement(uint32 round, bytes32 root, uint256 data, uint256 infrastructure)
         internal
-        view
+        pure
         returns (Settlement memory)
     {
         bytes32 report = keccak256(abi.encode("report", round));
