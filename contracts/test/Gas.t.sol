@@ -69,9 +69,6 @@ contract GasTest is World {
         for (uint32 round = 4; round < 12; ++round) {
             uint256 gas = postGas(round, 17);
             vm.assertLe(gas, POST_MAX, "one settlement");
-            // Every other one moves the mark.
-            if (round % 2 == 1) pass(WINDOW / 4);
-            if (round == 11) row("post, and moving the mark", gas);
         }
         row("finalize, 8 settlements", finalizeCost(8));
         postCost(12, 10);

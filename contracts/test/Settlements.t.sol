@@ -7,8 +7,7 @@ import {
     PostedSettlement,
     Settlement,
     Standing,
-    TaskState,
-    Terms
+    TaskState
 } from "../src/interfaces/Types.sol";
 import {World} from "./World.sol";
 
@@ -275,20 +274,30 @@ contract SettlementsTest is World {
         market.cancel(TASK, "elsewhere", list_);
     }
 
-    /// @dev A list up to the mark stays good, whatever the coordinator posts meanwhile.
+    function mark() private {
+        vm.prank(arbiter);
+        market.mark(TASK);
+    }
+
+    function test_only_the_arbiter_marks() external {
+        refuses(abi.encodeWithSelector(IRefusals.NotAllowed.selector, coordinator, arbiter));
+        vm.prank(coordinator);
+        market.mark(TASK);
+        refuses(abi.encodeWithSelector(IRefusals.UnknownTask.selector, bytes32("other")));
+        market.mark("other");
+    }
+
     function test_posting_on_does_not_save_a_settlement_from_its_arbiter() external {
         post(1, "a", 10, 0);
-        pass(WINDOW / 4);
         post(2, "b", 20, 0);
-        vm.assertEq(task().mark, heads[TASK][1], "the mark is what stood before the second");
-        PostedSettlement[] memory first = list(TASK, 0, 1);
+        PostedSettlement[] memory both = pending();
         bytes32 before = heads[TASK][0];
+        mark();
         for (uint32 round = 3; round < 20; ++round) {
-            pass(1_000);
             post(round, bytes32(uint256(round)), 20 + round, 0);
         }
         vm.prank(arbiter);
-        market.cancel(TASK, before, first);
+        market.cancel(TASK, before, both);
         forget(TASK, 0);
         vm.assertEq(task().pending, 0, "all of them are gone");
         vm.assertEq(task().head, before, "head");
@@ -298,20 +307,18 @@ contract SettlementsTest is World {
         vm.assertEq(finalize(), 1, "and the task goes on");
     }
 
-    function test_a_mark_lasts_a_quarter_of_the_window() external {
-        bytes32 start = task().head;
-        pass(WINDOW / 4 - 1_000);
+    function test_without_a_mark_such_a_list_is_stale() external {
         post(1, "a", 10, 0);
-        vm.assertEq(task().mark, start, "still the old mark");
+        PostedSettlement[] memory first = pending();
         post(2, "b", 20, 0);
-        vm.assertEq(task().mark, start, "still");
-        pass(1_000);
-        post(3, "c", 30, 0);
-        vm.assertEq(task().mark, heads[TASK][2], "renewed");
+        refuses(abi.encodeWithSelector(IRefusals.Stale.selector, task().head));
+        vm.prank(arbiter);
+        market.cancel(TASK, heads[TASK][0], first);
     }
 
     function test_a_list_to_the_mark_finalises_too() external {
         post(1, "a", 10, 0);
+        mark();
         pass(WINDOW + 1_000);
         PostedSettlement[] memory first = pending();
         post(2, "b", 20, 0);
@@ -320,12 +327,19 @@ contract SettlementsTest is World {
         vm.assertEq(task().pending, 2, "two wait");
     }
 
+    /// @dev The mark lies before what is final by then: a list that ends there must not bring it back.
     function test_an_old_mark_does_not_cancel_what_is_final() external {
-        Terms memory t = terms("slow");
-        t.challengeMs = WINDOW;
         post(1, "a", 10, 0);
+        mark();
+        PostedSettlement[] memory first = pending();
+        bytes32 before = heads[TASK][0];
         pass(WINDOW + 1_000);
         finalize();
         vm.assertEq(task().mark, task().base, "the mark keeps up with what is final");
+        // Even a clock that ran backwards would not help.
+        vm.warp(START);
+        refuses(abi.encodeWithSelector(IRefusals.WindowClosed.selector, first[0].finalAt));
+        vm.prank(arbiter);
+        market.cancel(TASK, before, first);
     }
 }

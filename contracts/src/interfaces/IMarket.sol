@@ -101,6 +101,12 @@ interface IMarket is IMarketEvents, IRefusals {
         external
         returns (Posted);
 
+    /// @notice Writes down what `head` is now, so that a list up to it stays good for `cancel` and `finalize`: an
+    /// arbiter that a coordinator disturbs by posting marks first and cancels then.
+    /// @dev Effects: moves `mark` to `head`; emits `Marked`.
+    /// Requirements: the task is there (`UnknownTask`); the sender is the arbiter (`NotAllowed`).
+    function mark(bytes32 id) external;
+
     /// @notice Cancels a settlement, and every later one of the task, within its window.
     /// @dev Effects: moves `head` back to `before`; emits `SettlementsCancelled`.
     /// Requirements: the task is there (`UnknownTask`); the sender is the arbiter (`NotAllowed`); `from` names a

@@ -20,6 +20,8 @@ interface IMarketEvents {
         uint128 infrastructureTotal,
         uint64 finalAt
     );
+    /// @notice The arbiter has written down what `head` is.
+    event Marked(bytes32 indexed task, bytes32 head);
     /// @notice The settlement of `fromRound` and every later one of the task are gone.
     event SettlementsCancelled(bytes32 indexed task, uint32 indexed fromRound);
     /// @notice A settlement is final: what it added to the totals is owed.

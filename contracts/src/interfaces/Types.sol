@@ -137,7 +137,7 @@ struct TaskState {
     bytes32 head;
     /// Commits to every settlement up to the last final one.
     bytes32 base;
-    /// What `head` was some time ago: see `History`.
+    /// What `head` was when the arbiter wrote it down, or `base`: see `History`.
     bytes32 mark;
 }
 

@@ -34,7 +34,6 @@ abstract contract Books is IMarket, ReentrancyGuardTransient {
         uint32 posted;
         uint32 finalised;
         uint32 marked;
-        uint48 markedAt;
         uint48 lastPost;
         uint32 round;
         bool closed;

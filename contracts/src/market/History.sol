@@ -9,8 +9,8 @@ import {PostedSettlement, Standing} from "../interfaces/Types.sol";
 /// finalises or cancels brings it along.
 ///
 /// A list that somebody prepared becomes stale when the coordinator posts again, so a coordinator could disturb an
-/// arbiter by posting. Hence `mark`: what `head` was when the last quarter of a window began in which something was
-/// posted. Lists that end at the mark are good too, whatever is posted meanwhile.
+/// arbiter by posting. Hence `mark`: the arbiter writes down what `head` is, and lists that end there are good too,
+/// whatever is posted meanwhile.
 /// @dev entry(n) = keccak256(inner(n), round, root, dataTotal, infrastructureTotal), each in 32 bytes;
 /// inner(n) = keccak256(entry(n-1), report, finalAt); before the first everything is zero. The settlement's previous
 /// root lies in entry(n-1).

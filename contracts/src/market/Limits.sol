@@ -19,6 +19,4 @@ library Limits {
     uint256 internal constant PROOF_LENGTH_MAX = 64;
     /// @notice Claims in one call.
     uint256 internal constant CLAIMS_MAX = 256;
-    /// @notice A mark lasts this part of the challenge window: see `History`.
-    uint64 internal constant MARKS_PER_WINDOW = 4;
 }

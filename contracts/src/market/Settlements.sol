@@ -14,12 +14,14 @@ abstract contract Settlements is Books {
         external
         returns (Posted)
     {
-        Task storage task_ = _known(settlement.task);
-        address coordinator = task_.coordinator;
-        if (msg.sender != coordinator) revert NotAllowed(msg.sender, coordinator);
+        Task storage task_ = _tasks[settlement.task];
+        // Each slot is read once: 100 gas for each time more.
         bytes32 head = task_.head;
+        if (head == 0) revert UnknownTask(settlement.task);
+        (address coordinator, uint64 expires, uint64 window) =
+            (task_.coordinator, task_.expires, task_.challengeMs);
+        if (msg.sender != coordinator) revert NotAllowed(msg.sender, coordinator);
         Progress memory progress = task_.progress;
-        uint64 window = task_.challengeMs;
         bytes32 standing = History.upTo(last);
         if (standing != head) {
             // The same call again is no refusal: then `last` is what stood before it.
@@ -36,8 +38,10 @@ abstract contract Settlements is Books {
             revert Limit("64 settlements wait for their windows");
         }
         uint64 current = clock();
-        _check(task_, settlement, last, current);
-        _renewMark(task_, progress, head, current, window);
+        if (current > expires) {
+            revert BadSettlement(settlement.round, "the task has expired");
+        }
+        _check(task_, settlement, last);
         uint64 finalAt = current + window;
         progress.posted += 1;
         progress.lastPost = uint48(current);
@@ -53,6 +57,17 @@ abstract contract Settlements is Books {
             finalAt
         );
         return Posted.New;
+    }
+
+    /// @inheritdoc IMarket
+    function mark(bytes32 id) external {
+        Task storage task_ = _known(id);
+        address arbiter = task_.arbiter;
+        if (msg.sender != arbiter) revert NotAllowed(msg.sender, arbiter);
+        bytes32 head = task_.head;
+        task_.mark = head;
+        task_.progress.marked = task_.progress.posted;
+        emit Marked(id, head);
     }
 
     /// @inheritdoc IMarket
@@ -136,19 +151,6 @@ abstract contract Settlements is Books {
         revert Stale(task_.head);
     }
 
-    function _renewMark(
-        Task storage task_,
-        Progress memory progress,
-        bytes32 head,
-        uint64 current,
-        uint64 window
-    ) private {
-        if (current < progress.markedAt + window / Limits.MARKS_PER_WINDOW) return;
-        progress.marked = progress.posted;
-        progress.markedAt = uint48(current);
-        task_.mark = head;
-    }
-
     function _entry(bytes32 before, Settlement calldata settlement, uint64 finalAt)
         private
         pure
@@ -163,31 +165,29 @@ abstract contract Settlements is Books {
         );
     }
 
-    function _check(
-        Task storage task_,
-        Settlement calldata settlement,
-        Standing calldata last,
-        uint64 current
-    ) private view {
+    function _check(Task storage task_, Settlement calldata settlement, Standing calldata last)
+        private
+        view
+    {
         uint32 round = settlement.round;
-        if (current > task_.expires) revert BadSettlement(round, "the task has expired");
         if (round == 0) revert BadSettlement(round, "rounds begin with 1");
         if (round <= last.round) revert BadSettlement(round, "rounds must ascend");
+        (uint128 data, uint128 infrastructure) = (task_.data, task_.infrastructure);
         if (settlement.dataTotal < last.dataTotal) {
             revert BadSettlement(round, "the data total shrinks");
         }
-        if (settlement.dataTotal > task_.data) {
+        if (settlement.dataTotal > data) {
             revert BadSettlement(round, "the data total exceeds the deposit");
         }
         if (settlement.infrastructureTotal < last.infrastructureTotal) {
             revert BadSettlement(round, "the infrastructure total shrinks");
         }
-        if (settlement.infrastructureTotal > task_.infrastructure) {
+        if (settlement.infrastructureTotal > infrastructure) {
             revert BadSettlement(round, "the infrastructure total exceeds the deposit");
         }
-        if (
-            settlement.root == bytes32(0)
-                && (settlement.dataTotal != 0 || settlement.infrastructureTotal != 0)
-        ) revert BadSettlement(round, "totals above zero under an empty root");
+        bool empty = settlement.dataTotal == 0 && settlement.infrastructureTotal == 0;
+        if (settlement.root == 0 && !empty) {
+            revert BadSettlement(round, "totals above zero under an empty root");
+        }
     }
 }

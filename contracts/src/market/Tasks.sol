@@ -130,7 +130,6 @@ abstract contract Tasks is Settlements, EIP712 {
         task_.head = start;
         task_.base = start;
         task_.mark = start;
-        task_.progress.markedAt = uint48(clock());
     }
 
     function _terms(bytes32 id, Task storage task_) private view returns (Terms memory terms) {

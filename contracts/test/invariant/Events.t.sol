@@ -26,7 +26,7 @@ contract EventsTest is World {
             vm.recordLogs();
             // Tasks come first, or little would happen.
             if (i < 2) handler.openTask(i);
-            else act(seed >> 32, seed % 20);
+            else act(seed >> 32, seed % 21);
             Vm.Log[] memory logs = vm.getRecordedLogs();
             for (uint256 k = 0; k < logs.length; ++k) {
                 if (logs[k].emitter == address(market)) fold.apply_(logs[k]);
@@ -54,6 +54,7 @@ contract EventsTest is World {
         else if (choice < 14) handler.claimFor(which, who);
         else if (choice < 16) handler.finalizeDue(which);
         else if (choice < 18) handler.postRound(which, rest);
+        else if (choice == 18) handler.markHead(which);
         else handler.wait(rest);
     }
 

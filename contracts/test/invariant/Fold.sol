@@ -12,7 +12,6 @@ contract Fold {
     mapping(bytes32 => TaskState) private _tasks;
     mapping(bytes32 => PostedSettlement[]) private _stands;
     mapping(bytes32 => uint256) private _finals;
-    mapping(bytes32 => uint256) private _markedAt;
     mapping(bytes32 => mapping(address => uint128)) public paid;
     mapping(bytes32 => mapping(address => uint128)) public debited;
     mapping(bytes32 => mapping(address => uint128)) public bonds;
@@ -33,6 +32,7 @@ contract Fold {
         if (kind == IMarketEvents.TaskOpened.selector) _opened(log);
         else if (kind == IMarketEvents.TaskEnded.selector) _ended(log);
         else if (kind == IMarketEvents.SettlementPosted.selector) _posted(log);
+        else if (kind == IMarketEvents.Marked.selector) _marked(log);
         else if (kind == IMarketEvents.SettlementsCancelled.selector) _cancelled(log);
         else if (kind == IMarketEvents.SettlementFinalised.selector) _finalised(log);
         else if (kind == IMarketEvents.Claimed.selector) _claimed(log);
@@ -52,8 +52,6 @@ contract Fold {
         t.dataLocked = terms.data;
         t.infrastructureLocked = terms.infrastructure;
         (t.head, t.base, t.mark) = (History.start(), History.start(), History.start());
-        // A block's time is part of every log that a node returns.
-        _markedAt[terms.task] = block.timestamp * 1_000;
     }
 
     function _ended(Vm.Log calldata log) private {
@@ -69,15 +67,14 @@ contract Fold {
         s.round = uint32(uint256(log.topics[2]));
         (s.report, s.root, s.dataTotal, s.infrastructureTotal, s.finalAt) =
             abi.decode(log.data, (bytes32, bytes32, uint128, uint128, uint64));
-        uint64 posted = s.finalAt - t.terms.challengeMs;
-        if (posted >= _markedAt[id] + t.terms.challengeMs / 4) {
-            t.mark = t.head;
-            _markedAt[id] = posted;
-        }
-        t.lastPost = posted;
+        t.lastPost = s.finalAt - t.terms.challengeMs;
         t.pending += 1;
         _stands[id].push(s);
         t.head = _next(t.head, s);
+    }
+
+    function _marked(Vm.Log calldata log) private {
+        _tasks[log.topics[1]].mark = abi.decode(log.data, (bytes32));
     }
 
     function _next(bytes32 before, PostedSettlement memory s) private pure returns (bytes32) {

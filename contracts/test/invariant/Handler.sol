@@ -103,6 +103,13 @@ contract Handler is Actors {
         vm.assertEq(market.finalize(id, waiting), due, "everything that is due, and no more");
     }
 
+    function markHead(uint256 which) external watched(false) {
+        bytes32 id = tasks[which % 2];
+        if (market.task(id).head == 0) return;
+        vm.prank(arbiter);
+        market.mark(id);
+    }
+
     function cancelFrom(uint256 which, uint256 seed) external watched(false) {
         bytes32 id = tasks[which % 2];
         uint256 waiting = market.task(id).pending;
