@@ -6,7 +6,7 @@ import {Tree} from "./Tree.sol";
 import {World} from "./World.sol";
 
 /// @title What the hot paths cost, each as a transaction of its own: 21,000, calldata and cold storage included.
-/// @dev `forge test --mc GasTest -vv` prints the table of README.md.
+/// @dev `cargo xtask contracts test --mc GasTest -vv` prints the table of README.md.
 contract GasTest is World {
     uint256 private constant POST_MAX = 50_000;
     uint256 private constant FIRST_CLAIM_MAX = 93_000;

@@ -71,7 +71,7 @@ fn folder() -> PathBuf {
 }
 
 fn forge(command: &[&str], arguments: &[String]) -> Result<(), Failure> {
-    let mut forge = Command::new(folder().join("node_modules/.bin/forge"));
+    let mut forge = Command::new(folder().join("node_modules/@foundry-rs/forge-linux-amd64/bin/forge"));
     forge.current_dir(folder()).args(command).args(arguments);
     succeed(&mut forge, &format!("forge {}", command.join(" ")))
 }
