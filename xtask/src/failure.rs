@@ -82,13 +82,13 @@ pub(crate) fn of_fetching(what: &str, said: &str) -> Failure {
         (
             "LOCK_MISMATCH",
             &["can only install packages when your package.json and package-lock.json"],
-            "run `npm install` in protocol/vectors and commit package-lock.json",
+            "run `npm install` in the folder of that package.json and commit package-lock.json",
         ),
         (
             "PACKAGE_NOT_FOUND",
             &["No matching distribution", "Could not find a version", "E404", "ETARGET"],
             "the registry does not offer the pinned version for this machine. If you use a mirror, \
-             ask it for the package; the pins are in xtask/ and protocol/vectors/",
+             ask it for the package; the pins are in xtask/, protocol/vectors/ and contracts/",
         ),
     ];
     let found = SIGNS.iter().find(|(_, signs, _)| signs.iter().any(|sign| said.contains(sign)));

@@ -1,10 +1,11 @@
-//! The project's own commands: `cargo xtask setup | demo | test | bench NAME | deny`.
+//! The project's own commands: `cargo xtask setup | demo | test | bench NAME | contracts | deny`.
 //!
 //! It depends on nothing but the standard library, so that the first command in a fresh clone
 //! starts within seconds. It never builds anything itself: it fetches, calls cargo, and gets out of
 //! the way.
 
 mod bench;
+mod contracts;
 mod deny;
 mod failure;
 mod market;
@@ -28,6 +29,8 @@ cargo xtask COMMAND
   test [CARGO TEST ARGUMENTS]
                            set up, then run every test of the workspace
   bench NAME [--json FILE] set up, build optimised, and measure: aggregate, train, ledger
+  contracts build|test|check
+                           compile the contracts and write their ABI; test them; compare the ABI
   deny                     check licences, bans, sources and advisories of the dependencies
 ";
 
@@ -52,6 +55,7 @@ fn run(arguments: &[String]) -> Result<ExitCode, Failure> {
         "demo" => market::demo(rest),
         "test" => market::test(rest),
         "bench" => bench::run(rest),
+        "contracts" => contracts::run(rest),
         "deny" => expect_nothing("deny", rest).and_then(|()| deny::run()),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::failure::Failure;
 use crate::tally::Tally;
-use crate::{process, setup, tools, torch};
+use crate::{contracts, process, setup, tools, torch};
 
 /// Sets up, builds, and becomes `florin demo` with the person's own arguments.
 pub(crate) fn demo(arguments: &[String]) -> Result<ExitCode, Failure> {
@@ -20,9 +20,13 @@ pub(crate) fn demo(arguments: &[String]) -> Result<ExitCode, Failure> {
     Err(process::become_program(&mut florin))
 }
 
-/// Sets up, then runs every test of the workspace and adds them up.
+/// Sets up, then tests the contracts, runs every test of the workspace and adds them up.
 pub(crate) fn test(arguments: &[String]) -> Result<ExitCode, Failure> {
     setup::everything()?;
+    // Whoever names crates wants those alone.
+    if !names_packages(arguments) {
+        contracts::everything()?;
+    }
     let start = Instant::now();
     let mut cargo = process::cargo();
     cargo.args(["test", "--no-fail-fast"]);

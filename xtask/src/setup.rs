@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use crate::failure::Failure;
-use crate::{process, tools, torch};
+use crate::{contracts, process, tools, torch};
 
 /// The file that says what a folder holds.
 const STAMP: &str = "florin-stamp.txt";
@@ -27,7 +27,8 @@ pub(crate) fn everything() -> Result<(), Failure> {
     let _lock = lock()?;
     torch::fetch_if_missing()?;
     tools::python_if_missing()?;
-    tools::node_if_missing()
+    tools::node_if_missing()?;
+    contracts::install()
 }
 
 /// Fetches whatever is missing for building.

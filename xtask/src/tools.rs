@@ -72,7 +72,13 @@ fn packages_if_missing(
 
 /// Fetches the JavaScript package of the vector tests, exactly as locked.
 pub(crate) fn node_if_missing() -> Result<(), Failure> {
-    let folder = process::root().join(NODE_FOLDER);
+    npm_if_missing(NODE_FOLDER, "the vector tests' JavaScript package")
+}
+
+/// Fetches a folder's packages from npm, exactly as its package-lock.json says. None of their
+/// scripts is run.
+pub(crate) fn npm_if_missing(folder: &str, name: &str) -> Result<(), Failure> {
+    let folder = process::root().join(folder);
     let lock = folder.join("package-lock.json");
     let stamp =
         std::fs::read_to_string(&lock).map_err(|cause| Failure::file("read", &lock, &cause))?;
@@ -84,14 +90,12 @@ pub(crate) fn node_if_missing() -> Result<(), Failure> {
         if !process::is_on_path(program) {
             return Err(Failure::new(
                 "NPM_MISSING",
-                format!(
-                    "there is no {program} on PATH; the Merkle vectors are checked against npm's"
-                ),
+                format!("there is no {program} on PATH; {name} comes from npm"),
                 "install Node.js 18 or later with npm (on Debian: apt-get install npm)",
             ));
         }
     }
-    setup::step("fetching the vector tests' JavaScript package", "it is in place", || {
+    setup::step(&format!("fetching {name}"), "it is in place", || {
         let mut npm = Command::new("npm");
         npm.current_dir(&folder).args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]);
         process::watch(&mut npm)?.map_err(|said| failure::of_fetching("npm ci", &said))?;

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+pragma solidity 0.8.37;
+
+import {IMarket} from "../interfaces/IMarket.sol";
+import {AtRisk} from "../interfaces/Types.sol";
+import {Books} from "./Books.sol";
+
+/// @title Bonds: what participants put at risk in a task, and how they get it back.
+abstract contract Bonds is Books {
+    /// @inheritdoc IMarket
+    function bond(bytes32 id, uint128 amount) external nonReentrant {
+        Task storage task_ = _known(id);
+        if (task_.progress.closed) revert TaskClosed(id);
+        _affordable(msg.sender, amount);
+        Bond storage bond_ = _accounts[id][msg.sender].bond;
+        uint256 offered = uint256(bond_.amount) + amount;
+        if (offered < task_.bondMin) revert TooSmall(offered, task_.bondMin);
+        if (offered > type(uint128).max) revert Limit("a bond: 2^128 - 1");
+        bond_.amount = uint128(offered);
+        bond_.release = 0;
+        emit Bonded(id, msg.sender, amount);
+        _receive(msg.sender, amount);
+    }
+
+    /// @inheritdoc IMarket
+    function unbond(bytes32 id) external {
+        Task storage task_ = _known(id);
+        Bond storage bond_ = _accounts[id][msg.sender].bond;
+        if (bond_.amount == 0) revert Missing("no bond");
+        if (bond_.release != 0) return;
+        uint64 release = clock() + task_.unbondMs;
+        bond_.release = release;
+        emit Unbonding(id, msg.sender, release);
+    }
+
+    /// @inheritdoc IMarket
+    function withdrawBond(bytes32 id) external nonReentrant returns (uint128 amount) {
+        Task storage task_ = _known(id);
+        Bond storage bond_ = _accounts[id][msg.sender].bond;
+        amount = bond_.amount;
+        if (amount == 0) revert Missing("no bond");
+        uint64 moment = _withdrawable(task_, bond_.release);
+        uint64 current = clock();
+        if (current < moment) revert TooEarly(moment, current);
+        delete _accounts[id][msg.sender].bond;
+        emit BondWithdrawn(id, msg.sender, amount);
+        _send(msg.sender, amount);
+    }
+
+    /// @inheritdoc IMarket
+    function bondOf(bytes32 id, address account) external view returns (AtRisk memory) {
+        Bond storage bond_ = _accounts[id][account].bond;
+        return AtRisk(bond_.amount, bond_.release);
+    }
+
+    /// @dev Only settlements posted before the release can concern a bond. They are final one window later; the second
+    /// window is everybody's time to prove a debit. A coordinator that goes on posting cannot move the moment.
+    function _withdrawable(Task storage task_, uint64 release) private view returns (uint64) {
+        uint64 posted = task_.progress.lastPost;
+        uint64 windows = 2 * uint64(task_.challengeMs);
+        if (task_.progress.closed) return posted == 0 ? 0 : posted + windows;
+        if (release == 0) revert Missing("the bond was not asked back: unbond first");
+        if (posted == 0) return release;
+        uint64 proven = (posted < release ? posted : release) + windows;
+        return proven > release ? proven : release;
+    }
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+pragma solidity 0.8.37;
+
+import {MerkleProof} from "@openzeppelin/contracts/utils/cryptography/MerkleProof.sol";
+import {IMarket} from "../interfaces/IMarket.sol";
+import {Claim} from "../interfaces/Types.sol";
+import {Books} from "./Books.sol";
+import {Limits} from "./Limits.sol";
+
+/// @title Claims: what a final root says of an account is paid to it and taken from its bond, by anybody's proof.
+abstract contract Claims is Books {
+    /// @inheritdoc IMarket
+    /// @dev No guard against re-entrance: everything is written before the transfer, which is the last thing.
+    function claim(
+        bytes32 id,
+        address account,
+        uint256 paid,
+        uint256 debited,
+        bytes32[] calldata proof
+    ) external returns (uint128 amount) {
+        amount = _claim(id, account, paid, debited, proof);
+        _send(account, amount);
+    }
+
+    /// @inheritdoc IMarket
+    function claimMany(Claim[] calldata items) external returns (uint128[] memory amounts) {
+        if (items.length > Limits.CLAIMS_MAX) revert Limit("256 claims in one call");
+        amounts = new uint128[](items.length);
+        for (uint256 i = 0; i < items.length; ++i) {
+            Claim calldata item = items[i];
+            amounts[i] = _claim(item.task, item.account, item.paid, item.debited, item.proof);
+            _send(item.account, amounts[i]);
+        }
+    }
+
+    /// @inheritdoc IMarket
+    function claimed(bytes32 id, address account)
+        external
+        view
+        returns (uint128 paid, uint128 debited)
+    {
+        Taken storage taken = _accounts[id][account].taken;
+        return (taken.paid, taken.debited);
+    }
+
+    /// @dev Everything but the transfer.
+    function _claim(
+        bytes32 id,
+        address account,
+        uint256 paid,
+        uint256 debited,
+        bytes32[] calldata proof
+    ) private returns (uint128 amount) {
+        Task storage task_ = _tasks[id];
+        Claimable storage claimable = task_.claimable;
+        (uint96 owed, bytes20 tag) = (claimable.owed, claimable.tag);
+        if (_root(account, paid, debited, proof) != tag || tag == 0) {
+            _known(id);
+            revert BadProof();
+        }
+        Account storage books = _accounts[id][account];
+        (uint128 paidBefore, uint128 debitedBefore) = (books.taken.paid, books.taken.debited);
+        if (paid < paidBefore) revert BadSettlement(task_.progress.round, "the pay shrinks");
+        if (debited != debitedBefore) _debit(id, account, debited, debitedBefore);
+        else if (paid == paidBefore) revert NothingToClaim();
+        // Checked above.
+        unchecked {
+            paid -= paidBefore;
+        }
+        if (paid > owed) {
+            revert BadSettlement(task_.progress.round, "it promises more than is owed");
+        }
+        // What is owed fits into 96 bits, debits into 128: `_debit` has looked.
+        amount = uint128(paid);
+        books.taken = Taken(paidBefore + amount, uint128(debited));
+        if (amount == 0) return 0;
+        unchecked {
+            task_.claimable = Claimable(owed - uint96(amount), tag);
+        }
+        emit Claimed(id, account, paidBefore + amount);
+    }
+
+    /// @dev What a bond no longer holds is not owed later.
+    function _debit(bytes32 id, address account, uint256 debited, uint128 before) private {
+        Task storage task_ = _tasks[id];
+        uint32 round = task_.progress.round;
+        if (debited < before) revert BadSettlement(round, "the debits shrink");
+        if (debited > uint256(task_.debitMax) * round || debited > type(uint128).max) {
+            revert BadSettlement(round, "the debits exceed debitMax for each round");
+        }
+        Bond storage bond_ = _accounts[id][account].bond;
+        uint256 more = debited - before;
+        uint128 amount = more < bond_.amount ? uint128(more) : bond_.amount;
+        bond_.amount -= amount;
+        _toTreasury(amount);
+        emit Debited(id, account, uint128(debited), amount);
+    }
+
+    /// @dev A leaf of OpenZeppelin's standard tree is hashed twice, so that no inner node can pass for one.
+    function _root(address account, uint256 paid, uint256 debited, bytes32[] calldata proof)
+        private
+        pure
+        returns (bytes20)
+    {
+        if (proof.length > Limits.PROOF_LENGTH_MAX) return 0;
+        bytes32 leaf = keccak256(abi.encode(account, paid, debited));
+        leaf = keccak256(abi.encode(leaf));
+        return bytes20(MerkleProof.processProofCalldata(proof, leaf));
+    }
+}

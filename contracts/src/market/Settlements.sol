@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+pragma solidity 0.8.37;
+
+import {IMarket} from "../interfaces/IMarket.sol";
+import {Posted, PostedSettlement, Settlement, Standing} from "../interfaces/Types.sol";
+import {Books} from "./Books.sol";
+import {History} from "./History.sol";
+import {Limits} from "./Limits.sol";
+
+/// @title Settlements: posted by the coordinator, cancelled by the arbiter within their window, final after it.
+abstract contract Settlements is Books {
+    /// @inheritdoc IMarket
+    function post(Settlement calldata settlement, Standing calldata last)
+        external
+        returns (Posted)
+    {
+        Task storage task_ = _tasks[settlement.task];
+        // Each slot is read once: 100 gas for each time more.
+        bytes32 head = task_.head;
+        if (head == 0) revert UnknownTask(settlement.task);
+        (address coordinator, uint64 expires, uint64 window) =
+            (task_.coordinator, task_.expires, task_.challengeMs);
+        if (msg.sender != coordinator) revert NotAllowed(msg.sender, coordinator);
+        Progress memory progress = task_.progress;
+        bytes32 standing = History.upTo(last);
+        if (standing != head) {
+            // The same call again is no refusal: then `last` is what stood before it.
+            if (_entry(standing, settlement, progress.lastPost + window) != head) {
+                revert Stale(head);
+            }
+            return Posted.Already;
+        }
+        if (settlement.round == last.round && last.round != 0) {
+            revert ConflictingSettlement(settlement.task, settlement.round);
+        }
+        if (progress.closed) revert TaskClosed(settlement.task);
+        if (progress.posted - progress.finalised >= Limits.PENDING_MAX) {
+            revert Limit("64 settlements wait for their windows");
+        }
+        uint64 current = clock();
+        if (current > expires) {
+            revert BadSettlement(settlement.round, "the task has expired");
+        }
+        _check(task_, settlement, last);
+        uint64 finalAt = current + window;
+        progress.posted += 1;
+        progress.lastPost = uint48(current);
+        task_.progress = progress;
+        task_.head = _entry(head, settlement, finalAt);
+        emit SettlementPosted(
+            settlement.task,
+            settlement.round,
+            settlement.report,
+            settlement.root,
+            settlement.dataTotal,
+            settlement.infrastructureTotal,
+            finalAt
+        );
+        return Posted.New;
+    }
+
+    /// @inheritdoc IMarket
+    function mark(bytes32 id) external {
+        Task storage task_ = _known(id);
+        address arbiter = task_.arbiter;
+        if (msg.sender != arbiter) revert NotAllowed(msg.sender, arbiter);
+        bytes32 head = task_.head;
+        task_.mark = head;
+        task_.progress.marked = task_.progress.posted;
+        emit Marked(id, head);
+    }
+
+    /// @inheritdoc IMarket
+    function cancel(bytes32 id, bytes32 before, PostedSettlement[] calldata from) external {
+        Task storage task_ = _known(id);
+        address arbiter = task_.arbiter;
+        if (msg.sender != arbiter) revert NotAllowed(msg.sender, arbiter);
+        if (from.length == 0) revert Missing("name the settlement to cancel");
+        uint256 last = _leadsTo(task_, before, from);
+        uint64 finalAt = from[0].finalAt;
+        Progress memory progress = task_.progress;
+        // A list may begin before the last final settlement, whose window is over by any clock.
+        if (clock() > finalAt || last < progress.finalised + from.length) {
+            revert WindowClosed(finalAt);
+        }
+        progress.posted = uint32(last - from.length);
+        if (progress.marked > progress.posted) {
+            progress.marked = progress.posted;
+            task_.mark = before;
+        }
+        task_.progress = progress;
+        task_.head = before;
+        emit SettlementsCancelled(id, from[0].round);
+    }
+
+    /// @inheritdoc IMarket
+    function finalize(bytes32 id, PostedSettlement[] calldata pending)
+        external
+        returns (uint256 count)
+    {
+        return _settleDue(id, _known(id), pending);
+    }
+
+    /// @dev Makes final what is due, oldest first. `pending` leads from `base` to `head` or `mark`.
+    function _settleDue(bytes32 id, Task storage task_, PostedSettlement[] calldata pending)
+        internal
+        returns (uint256 count)
+    {
+        bytes32 base = task_.base;
+        _leadsTo(task_, base, pending);
+        uint64 current = clock();
+        // At most PENDING_MAX: more would not have led from base to head.
+        while (count < pending.length && current > pending[count].finalAt) {
+            base = History.then(base, pending[count]);
+            emit SettlementFinalised(id, pending[count].round);
+            count += 1;
+        }
+        if (count == 0) return 0;
+        PostedSettlement calldata last = pending[count - 1];
+        Progress memory progress = task_.progress;
+        progress.finalised += uint32(count);
+        progress.round = last.round;
+        if (progress.marked < progress.finalised) {
+            progress.marked = progress.finalised;
+            task_.mark = base;
+        }
+        task_.progress = progress;
+        task_.base = base;
+        task_.root = last.root;
+        uint256 before = uint256(task_.dataPaid) + task_.infrastructurePaid;
+        uint256 total = uint256(last.dataTotal) + last.infrastructureTotal;
+        task_.dataPaid = last.dataTotal;
+        task_.infrastructurePaid = last.infrastructureTotal;
+        // Both totals are within the deposit, which fits.
+        task_.claimable.owed += uint96(total - before);
+        task_.claimable.tag = bytes20(last.root);
+    }
+
+    /// @dev The number of settlements up to the end of `list`, if it leads from `before` to `head` or `mark`.
+    function _leadsTo(Task storage task_, bytes32 before, PostedSettlement[] calldata list)
+        private
+        view
+        returns (uint256)
+    {
+        bytes32 end = before;
+        for (uint256 i = 0; i < list.length; ++i) {
+            end = History.then(end, list[i]);
+        }
+        if (end == task_.head) return task_.progress.posted;
+        if (end == task_.mark) return task_.progress.marked;
+        revert Stale(task_.head);
+    }
+
+    function _entry(bytes32 before, Settlement calldata settlement, uint64 finalAt)
+        private
+        pure
+        returns (bytes32)
+    {
+        return History.entry(
+            History.inner(before, settlement.report, finalAt),
+            settlement.round,
+            settlement.root,
+            settlement.dataTotal,
+            settlement.infrastructureTotal
+        );
+    }
+
+    function _check(Task storage task_, Settlement calldata settlement, Standing calldata last)
+        private
+        view
+    {
+        uint32 round = settlement.round;
+        if (round == 0) revert BadSettlement(round, "rounds begin with 1");
+        if (round <= last.round) revert BadSettlement(round, "rounds must ascend");
+        (uint128 data, uint128 infrastructure) = (task_.data, task_.infrastructure);
+        if (settlement.dataTotal < last.dataTotal) {
+            revert BadSettlement(round, "the data total shrinks");
+        }
+        if (settlement.dataTotal > data) {
+            revert BadSettlement(round, "the data total exceeds the deposit");
+        }
+        if (settlement.infrastructureTotal < last.infrastructureTotal) {
+            revert BadSettlement(round, "the infrastructure total shrinks");
+        }
+        if (settlement.infrastructureTotal > infrastructure) {
+            revert BadSettlement(round, "the infrastructure total exceeds the deposit");
+        }
+        bool empty = settlement.dataTotal == 0 && settlement.infrastructureTotal == 0;
+        if (settlement.root == 0 && !empty) {
+            revert BadSettlement(round, "totals above zero under an empty root");
+        }
+    }
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+pragma solidity 0.8.37;
+
+import {IMarket} from "../interfaces/IMarket.sol";
+import {AtRisk, Slash} from "../interfaces/Types.sol";
+import {Books} from "./Books.sol";
+import {Limits} from "./Limits.sol";
+
+/// @title Stakes: what providers put at risk, to which tasks they pledge it, and how an arbiter takes from it.
+abstract contract Stakes is Books {
+    /// @inheritdoc IMarket
+    function stake(uint128 amount) external nonReentrant {
+        if (amount == 0) revert Meaningless("a stake of 0");
+        _affordable(msg.sender, amount);
+        Stake storage stake_ = _stakes[msg.sender];
+        stake_.amount += amount;
+        stake_.release = 0;
+        emit Staked(msg.sender, amount);
+        _receive(msg.sender, amount);
+    }
+
+    /// @inheritdoc IMarket
+    function pledge(bytes32 id) external {
+        Task storage task_ = _known(id);
+        if (task_.progress.closed) revert TaskClosed(id);
+        Stake storage stake_ = _stakes[msg.sender];
+        uint32 generation = stake_.generation;
+        if (_pledges[msg.sender][generation][id].place != 0) return;
+        // Not even where the task asks for none: pledges of nothing would be rows that cost nothing.
+        uint128 smallest = task_.stakeMin == 0 ? 1 : task_.stakeMin;
+        if (stake_.amount < smallest) revert TooSmall(stake_.amount, smallest);
+        _dropClosed(msg.sender, generation);
+        bytes32[] storage list = _pledged[msg.sender][generation];
+        if (list.length >= Limits.PLEDGES_MAX) revert Limit("256 open tasks for one stake");
+        list.push(id);
+        _pledges[msg.sender][generation][id] = Pledge(0, uint32(list.length));
+        // The new task's arbiter must not find a stake that is already on its way out.
+        stake_.release = 0;
+        emit Pledged(id, msg.sender);
+    }
+
+    /// @inheritdoc IMarket
+    function unstake() external {
+        Stake storage stake_ = _stakes[msg.sender];
+        if (stake_.amount == 0) revert Missing("no stake");
+        if (stake_.release != 0) return;
+        uint64 release = clock() + _longestDelay(_pledged[msg.sender][stake_.generation]);
+        stake_.release = release;
+        emit Unstaking(msg.sender, release);
+    }
+
+    /// @inheritdoc IMarket
+    function withdrawStake() external nonReentrant returns (uint128 amount) {
+        Stake storage stake_ = _stakes[msg.sender];
+        amount = stake_.amount;
+        if (amount == 0) revert Missing("no stake");
+        uint64 release = stake_.release;
+        if (release == 0) revert Missing("the stake was not asked back: unstake first");
+        uint64 current = clock();
+        if (current < release) revert TooEarly(release, current);
+        stake_.amount = 0;
+        stake_.release = 0;
+        // Nothing is left to pledge: whoever stakes again pledges again.
+        stake_.generation += 1;
+        emit StakeWithdrawn(msg.sender, amount);
+        _send(msg.sender, amount);
+    }
+
+    /// @inheritdoc IMarket
+    function slash(Slash calldata order) external returns (uint128 taken) {
+        Task storage task_ = _known(order.task);
+        address arbiter = task_.arbiter;
+        if (msg.sender != arbiter) revert NotAllowed(msg.sender, arbiter);
+        if (task_.progress.closed) revert TaskClosed(order.task);
+        if (order.amount == 0) revert Meaningless("a slash of 0");
+        taken = order.stake
+            ? _slashStake(order, task_.stakeMin)
+            : _slashBond(order);
+        if (taken == 0) revert Missing("nothing is left to slash");
+        _toTreasury(taken);
+        emit Slashed(order.task, order.account, order.stake, taken, order.evidence);
+    }
+
+    /// @inheritdoc IMarket
+    function stakeOf(address provider) external view returns (AtRisk memory) {
+        Stake storage stake_ = _stakes[provider];
+        return AtRisk(stake_.amount, stake_.release);
+    }
+
+    /// @inheritdoc IMarket
+    function pledged(bytes32 id, address provider) external view returns (bool) {
+        return _pledges[provider][_stakes[provider].generation][id].place != 0;
+    }
+
+    /// @inheritdoc IMarket
+    function pledgesOf(address provider) external view returns (bytes32[] memory) {
+        return _pledged[provider][_stakes[provider].generation];
+    }
+
+    /// @inheritdoc IMarket
+    function slashedOf(bytes32 id, address provider) external view returns (uint128) {
+        return _pledges[provider][_stakes[provider].generation][id].slashed;
+    }
+
+    function _slashBond(Slash calldata order) private returns (uint128 taken) {
+        Bond storage bond_ = _accounts[order.task][order.account].bond;
+        taken = _least(order.amount, bond_.amount);
+        bond_.amount -= taken;
+    }
+
+    function _slashStake(Slash calldata order, uint128 stakeMin) private returns (uint128 taken) {
+        Stake storage stake_ = _stakes[order.account];
+        uint32 generation = stake_.generation;
+        Pledge storage pledge_ = _pledges[order.account][generation][order.task];
+        if (pledge_.place == 0) revert Missing("no stake pledged to this task");
+        taken = _least(_least(order.amount, stake_.amount), stakeMin - pledge_.slashed);
+        stake_.amount -= taken;
+        pledge_.slashed += taken;
+        // A pledge that is used up ends: who wants to serve on must pledge again, with enough at risk.
+        if (pledge_.slashed == stakeMin) _end(order.account, generation, order.task);
+    }
+
+    /// @dev Closed tasks have no hold on a stake any more: they make room. At most PLEDGES_MAX turns.
+    function _dropClosed(address provider, uint32 generation) private {
+        bytes32[] storage list = _pledged[provider][generation];
+        for (uint256 i = list.length; i > 0; --i) {
+            bytes32 id = list[i - 1];
+            if (_tasks[id].progress.closed) _end(provider, generation, id);
+        }
+    }
+
+    /// @dev The list's last pledge takes the free place.
+    function _end(address provider, uint32 generation, bytes32 id) private {
+        bytes32[] storage list = _pledged[provider][generation];
+        mapping(bytes32 => Pledge) storage pledges = _pledges[provider][generation];
+        uint32 place = pledges[id].place;
+        bytes32 last = list[list.length - 1];
+        list[place - 1] = last;
+        pledges[last].place = place;
+        list.pop();
+        delete pledges[id];
+        emit PledgeEnded(id, provider);
+    }
+
+    /// @dev At most PLEDGES_MAX turns.
+    function _longestDelay(bytes32[] storage list) private view returns (uint64 longest) {
+        uint256 length = list.length;
+        for (uint256 i = 0; i < length; ++i) {
+            Task storage task_ = _tasks[list[i]];
+            if (!task_.progress.closed && task_.unbondMs > longest) longest = task_.unbondMs;
+        }
+    }
+
+    function _least(uint128 a, uint128 b) private pure returns (uint128) {
+        return a < b ? a : b;
+    }
+}

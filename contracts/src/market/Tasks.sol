@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+pragma solidity 0.8.37;
+
+import {EIP712} from "@openzeppelin/contracts/utils/cryptography/EIP712.sol";
+import {SignatureChecker} from
+    "@openzeppelin/contracts/utils/cryptography/SignatureChecker.sol";
+import {IMarket} from "../interfaces/IMarket.sol";
+import {PostedSettlement, TaskState, Terms} from "../interfaces/Types.sol";
+import {History} from "./History.sol";
+import {Limits} from "./Limits.sol";
+import {Settlements} from "./Settlements.sol";
+
+/// @title Opening a task locks its budget; closing it gives the rest back.
+abstract contract Tasks is Settlements, EIP712 {
+    bytes32 private constant OPEN_TASK_TYPE = keccak256(
+        "OpenTask(bytes32 task,address buyer,address coordinator,address arbiter,uint128 data,"
+        "uint128 infrastructure,uint128 bondMin,uint128 debitMax,uint128 stakeMin,"
+        "uint64 challengeMs,uint64 unbondMs,uint64 expires,uint64 deadline)"
+    );
+
+    /// @inheritdoc IMarket
+    function openTask(Terms calldata terms) external nonReentrant {
+        if (msg.sender != terms.buyer) revert NotAllowed(msg.sender, terms.buyer);
+        _open(terms);
+    }
+
+    /// @inheritdoc IMarket
+    function openTaskFor(Terms calldata terms, uint64 deadline, bytes calldata signature)
+        external
+        nonReentrant
+    {
+        if (clock() > deadline) revert WindowClosed(deadline);
+        bytes32 digest = openTaskDigest(terms, deadline);
+        if (!SignatureChecker.isValidSignatureNowCalldata(terms.buyer, digest, signature)) {
+            revert BadSignature();
+        }
+        _open(terms);
+    }
+
+    /// @inheritdoc IMarket
+    function close(bytes32 id, PostedSettlement[] calldata pending)
+        external
+        nonReentrant
+        returns (uint128 refund)
+    {
+        Task storage task_ = _known(id);
+        if (task_.progress.closed) revert TaskClosed(id);
+        uint64 current = clock();
+        uint64 expires = task_.expires;
+        if (msg.sender != task_.coordinator && current <= expires) {
+            revert TooEarly(_after(expires, 1), current);
+        }
+        uint256 count = _settleDue(id, task_, pending);
+        uint256 waiting = task_.progress.posted - task_.progress.finalised;
+        if (waiting != 0) {
+            // A list that ends at the mark leaves out what was posted later: that would not be due either.
+            if (pending.length != count + waiting) revert Stale(task_.head);
+            revert Pending(uint64(waiting));
+        }
+        refund = task_.data - task_.dataPaid + task_.infrastructure - task_.infrastructurePaid;
+        task_.progress.closed = true;
+        task_.refunded = refund;
+        emit TaskEnded(id, refund);
+        _send(task_.buyer, refund);
+    }
+
+    /// @inheritdoc IMarket
+    function task(bytes32 id) external view returns (TaskState memory state) {
+        Task storage task_ = _tasks[id];
+        bool closed = task_.progress.closed;
+        state.terms = _terms(id, task_);
+        state.dataLocked = closed ? 0 : task_.data - task_.dataPaid;
+        state.infrastructureLocked =
+            closed ? 0 : task_.infrastructure - task_.infrastructurePaid;
+        state.dataPaid = task_.dataPaid;
+        state.infrastructurePaid = task_.infrastructurePaid;
+        state.refunded = task_.refunded;
+        state.owed = task_.claimable.owed;
+        state.root = task_.root;
+        state.round = task_.progress.round;
+        state.pending = task_.progress.posted - task_.progress.finalised;
+        state.lastPost = task_.progress.lastPost;
+        state.closed = closed;
+        state.head = task_.head;
+        state.base = task_.base;
+        state.mark = task_.mark;
+    }
+
+    /// @inheritdoc IMarket
+    function openTaskDigest(Terms calldata terms, uint64 deadline)
+        public
+        view
+        returns (bytes32)
+    {
+        // Every field takes 32 bytes, so the terms are encoded as EIP-712 asks.
+        return _hashTypedDataV4(keccak256(abi.encode(OPEN_TASK_TYPE, terms, deadline)));
+    }
+
+    function _open(Terms calldata terms) private {
+        Task storage task_ = _tasks[terms.task];
+        if (task_.head != 0) revert TaskExists(terms.task);
+        if (terms.arbiter == terms.buyer) {
+            revert Meaningless("a buyer as arbiter could cancel every settlement");
+        }
+        if (terms.data < Limits.DATA_MIN) revert TooSmall(terms.data, Limits.DATA_MIN);
+        if (terms.challengeMs > Limits.DELAY_MS_MAX) revert Limit("challengeMs: 30 days");
+        if (terms.unbondMs > Limits.DELAY_MS_MAX) revert Limit("unbondMs: 30 days");
+        uint256 deposit = uint256(terms.data) + terms.infrastructure;
+        if (deposit > Limits.DEPOSIT_MAX) revert Limit("both pools together: 2^96 - 1");
+        _affordable(terms.buyer, deposit);
+        _store(task_, terms);
+        emit TaskOpened(terms.task, terms.buyer, terms);
+        _receive(terms.buyer, deposit);
+    }
+
+    function _store(Task storage task_, Terms calldata terms) private {
+        task_.coordinator = terms.coordinator;
+        task_.expires = terms.expires;
+        // The limit of 30 days lets both delays fit.
+        task_.challengeMs = uint32(terms.challengeMs);
+        task_.arbiter = terms.arbiter;
+        task_.unbondMs = uint32(terms.unbondMs);
+        task_.buyer = terms.buyer;
+        task_.data = terms.data;
+        task_.infrastructure = terms.infrastructure;
+        task_.bondMin = terms.bondMin;
+        task_.debitMax = terms.debitMax;
+        task_.stakeMin = terms.stakeMin;
+        bytes32 start = History.start();
+        task_.head = start;
+        task_.base = start;
+        task_.mark = start;
+    }
+
+    function _terms(bytes32 id, Task storage task_) private view returns (Terms memory terms) {
+        if (task_.head == 0) return terms;
+        terms.task = id;
+        terms.buyer = task_.buyer;
+        terms.coordinator = task_.coordinator;
+        terms.arbiter = task_.arbiter;
+        terms.data = task_.data;
+        terms.infrastructure = task_.infrastructure;
+        terms.bondMin = task_.bondMin;
+        terms.debitMax = task_.debitMax;
+        terms.stakeMin = task_.stakeMin;
+        terms.challengeMs = task_.challengeMs;
+        terms.unbondMs = task_.unbondMs;
+        terms.expires = task_.expires;
+    }
+
+    function _after(uint64 moment, uint64 ms) internal pure returns (uint64) {
+        return moment > type(uint64).max - ms ? type(uint64).max : moment + ms;
+    }
+}

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+pragma solidity 0.8.37;
+
+import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
+import {IMarket} from "../src/interfaces/IMarket.sol";
+import {IRefusals} from "../src/interfaces/IRefusals.sol";
+import {
+    Claim,
+    PostedSettlement,
+    Settlement,
+    Slash,
+    Standing,
+    TaskState,
+    Terms
+} from "../src/interfaces/Types.sol";
+import {History} from "../src/market/History.sol";
+import {Tree} from "./Tree.sol";
+import {Vm} from "./Vm.sol";
+
+/// @title A buyer, a coordinator, an arbiter and two participants, and words for what they do in a market.
+/// @dev It is the off-chain half too: it remembers what was posted, as a client does from the events.
+abstract contract Actors {
+    Vm internal constant vm = Vm(address(uint160(uint256(keccak256("hevm cheat code")))));
+
+    uint256 internal constant FLN = 1e18;
+    uint256 internal constant SUPPLY = 1_000_000 * FLN;
+    uint64 internal constant WINDOW = 100_000;
+    uint64 internal constant DELAY = 50_000;
+    uint64 internal constant START = 1_000_000;
+    bytes32 internal constant TASK = keccak256("task");
+
+    uint256 internal constant BUYER_KEY = 0xB0B;
+    address internal buyer = vm.addr(BUYER_KEY);
+    address internal coordinator = address(0xC0);
+    address internal arbiter = address(0xA0);
+    address internal ada = address(0xADA);
+    address internal ben = address(0xBE2);
+    address internal stranger = address(0x57);
+
+    IMarket internal market;
+    IERC20 internal token;
+
+    /// What stands in each task, oldest first, final ones included; and what `head` was before each.
+    mapping(bytes32 => PostedSettlement[]) internal stands;
+    mapping(bytes32 => bytes32[]) internal heads;
+
+    /// @dev A market for a token that this contract holds all of.
+    function begin(IERC20 token_) internal {
+        token = token_;
+        market = IMarket(vm.deployCode("Market.sol:Market", abi.encode(token)));
+        address[6] memory everybody = [buyer, coordinator, arbiter, ada, ben, stranger];
+        for (uint256 i = 0; i < everybody.length; ++i) {
+            give(everybody[i], 10_000 * FLN);
+        }
+    }
+
+    function give(address to, uint256 amount) internal {
+        token.transfer(to, amount);
+        vm.prank(to);
+        token.approve(address(market), type(uint256).max);
+    }
+
+    function terms(bytes32 id) internal view returns (Terms memory t) {
+        t.task = id;
+        t.buyer = buyer;
+        t.coordinator = coordinator;
+        t.arbiter = arbiter;
+        t.data = uint128(1_000 * FLN);
+        t.infrastructure = uint128(200 * FLN);
+        t.bondMin = uint128(10 * FLN);
+        t.debitMax = uint128(5 * FLN);
+        t.stakeMin = uint128(50 * FLN);
+        t.challengeMs = WINDOW;
+        t.unbondMs = DELAY;
+        t.expires = START * 1_000 + 10_000_000;
+    }
+
+    function open() internal {
+        open(terms(TASK));
+    }
+
+    function open(Terms memory t) internal {
+        vm.prank(t.buyer);
+        market.openTask(t);
+    }
+
+    /// @dev The last settlement that stands.
+    function last(bytes32 id) internal view returns (Standing memory standing) {
+        uint256 count = stands[id].length;
+        if (count == 0) return standing;
+        PostedSettlement memory s = stands[id][count - 1];
+        bytes32 inner = History.inner(heads[id][count - 1], s.report, s.finalAt);
+        return Standing(inner, s.round, s.root, s.dataTotal, s.infrastructureTotal);
+    }
+
+    function settlement(uint32 round, bytes32 root, uint256 data, uint256 infrastructure)
+        internal
+        pure
+        returns (Settlement memory)
+    {
+        bytes32 report = keccak256(abi.encode("report", round));
+        return Settlement(
+            TASK,
+            round,
+            report,
+            root,
+            uint128(data),
+            uint128(infrastructure)
+        );
+    }
+
+    function post(uint32 round, bytes32 root, uint256 data, uint256 infrastructure) internal {
+        post(settlement(round, root, data, infrastructure));
+    }
+
+    function post(Settlement memory s) internal {
+        Standing memory standing = last(s.task);
+        bytes32 before = market.task(s.task).head;
+        vm.prank(coordinator);
+        market.post(s, standing);
+        remember(s, before);
+    }
+
+    function remember(Settlement memory s, bytes32 before) internal {
+        uint64 finalAt = market.clock() + market.task(s.task).terms.challengeMs;
+        stands[s.task].push(
+            PostedSettlement(
+                s.round, s.report, s.root, s.dataTotal, s.infrastructureTotal, finalAt
+            )
+        );
+        heads[s.task].push(before);
+    }
+
+    function pending() internal view returns (PostedSettlement[] memory) {
+        return pending(TASK);
+    }
+
+    function pending(bytes32 id) internal view returns (PostedSettlement[] memory) {
+        return list(id, stands[id].length - market.task(id).pending, stands[id].length);
+    }
+
+    /// @dev The settlements that stand at places `from` to `to`, without the last.
+    function list(bytes32 id, uint256 from, uint256 to)
+        internal
+        view
+        returns (PostedSettlement[] memory some)
+    {
+        some = new PostedSettlement[](to - from);
+        for (uint256 i = from; i < to; ++i) {
+            some[i - from] = stands[id][i];
+        }
+    }
+
+    function cancel(uint256 place) internal {
+        uint256 count = stands[TASK].length;
+        PostedSettlement[] memory gone = list(TASK, place, count);
+        bytes32 before = heads[TASK][place];
+        vm.prank(arbiter);
+        market.cancel(TASK, before, gone);
+        forget(TASK, place);
+    }
+
+    function forget(bytes32 id, uint256 place) internal {
+        while (stands[id].length > place) {
+            stands[id].pop();
+            heads[id].pop();
+        }
+    }
+
+    function finalize() internal returns (uint256) {
+        return market.finalize(TASK, pending());
+    }
+
+    /// @dev A round in which Ada is paid and debited so much in all, and Ben paid so much; made final.
+    function settle(uint32 round, uint256 adaPaid, uint256 adaDebited, uint256 benPaid) internal {
+        bytes32[] memory heap = tree(adaPaid, adaDebited, benPaid);
+        post(round, heap[0], adaPaid + benPaid, 0);
+        pass(WINDOW + 1_000);
+        finalize();
+    }
+
+    function tree(uint256 adaPaid, uint256 adaDebited, uint256 benPaid)
+        internal
+        view
+        returns (bytes32[] memory)
+    {
+        bytes32[] memory leaves = new bytes32[](2);
+        leaves[0] = Tree.leaf(ada, adaPaid, adaDebited);
+        leaves[1] = Tree.leaf(ben, benPaid, 0);
+        return Tree.nodes(leaves);
+    }
+
+    function adasClaim(uint256 adaPaid, uint256 adaDebited, uint256 benPaid)
+        internal
+        view
+        returns (Claim memory)
+    {
+        bytes32[] memory heap = tree(adaPaid, adaDebited, benPaid);
+        bytes32[] memory proof = Tree.proof(heap, Tree.leaf(ada, adaPaid, adaDebited));
+        return Claim(TASK, ada, adaPaid, adaDebited, proof);
+    }
+
+    function bensClaim(uint256 adaPaid, uint256 adaDebited, uint256 benPaid)
+        internal
+        view
+        returns (Claim memory)
+    {
+        bytes32[] memory heap = tree(adaPaid, adaDebited, benPaid);
+        bytes32[] memory proof = Tree.proof(heap, Tree.leaf(ben, benPaid, 0));
+        return Claim(TASK, ben, benPaid, 0, proof);
+    }
+
+    function claim(Claim memory c) internal returns (uint128) {
+        return market.claim(c.task, c.account, c.paid, c.debited, c.proof);
+    }
+
+    function claimCall(Claim memory c) internal pure returns (bytes memory) {
+        return abi.encodeWithSelector(
+            IMarket.claim.selector, c.task, c.account, c.paid, c.debited, c.proof
+        );
+    }
+
+    function refuses(bytes memory refusal) internal {
+        vm.expectRevert(refusal);
+    }
+
+    /// @dev A bad settlement is told apart by its text.
+    function refusesSettlement(uint32 round, string memory what) internal {
+        vm.expectRevert(abi.encodeWithSelector(IRefusals.BadSettlement.selector, round, what));
+    }
+
+    function bond(address account, uint256 amount) internal {
+        vm.prank(account);
+        market.bond(TASK, uint128(amount));
+    }
+
+    function slashOrder(address account, bool stake, uint256 amount)
+        internal
+        pure
+        returns (Slash memory)
+    {
+        return Slash(TASK, account, stake, uint128(amount), keccak256("evidence"));
+    }
+
+    function pass(uint256 ms) internal {
+        vm.warp(block.timestamp + ms / 1_000);
+    }
+
+    function task() internal view returns (TaskState memory) {
+        return market.task(TASK);
+    }
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+pragma solidity 0.8.37;
+
+import {IRefusals} from "../src/interfaces/IRefusals.sol";
+import {PostedSettlement, Terms} from "../src/interfaces/Types.sol";
+import {World} from "./World.sol";
+
+/// @title What participants put at risk, and when they have it back.
+contract BondsTest is World {
+    function setUp() public override {
+        super.setUp();
+        open();
+    }
+
+    function withdraw(address account) private returns (uint128) {
+        vm.prank(account);
+        return market.withdrawBond(TASK);
+    }
+
+    function unbond(address account) private {
+        vm.prank(account);
+        market.unbond(TASK);
+    }
+
+    function close() private {
+        PostedSettlement[] memory all = pending();
+        vm.prank(coordinator);
+        market.close(TASK, all);
+    }
+
+    function refusesUntil(uint64 moment) private {
+        uint64 current = market.clock();
+        refuses(abi.encodeWithSelector(IRefusals.TooEarly.selector, moment, current));
+    }
+
+    function test_a_bond_below_the_minimum_is_refused() external {
+        refuses(abi.encodeWithSelector(IRefusals.TooSmall.selector, 10 * FLN - 1, 10 * FLN));
+        bond(ada, 10 * FLN - 1);
+        bond(ada, 10 * FLN);
+        bond(ada, 1);
+        vm.assertEq(market.bondOf(TASK, ada).amount, 10 * FLN + 1, "they add up");
+    }
+
+    function test_a_bond_needs_the_money() external {
+        bytes memory refusal = abi.encodeWithSelector(
+            IRefusals.Insufficient.selector, ada, 10_000 * FLN, 10_000 * FLN + 1
+        );
+        refuses(refusal);
+        bond(ada, 10_000 * FLN + 1);
+    }
+
+    function test_a_closed_task_takes_no_bonds() external {
+        close();
+        refuses(abi.encodeWithSelector(IRefusals.TaskClosed.selector, TASK));
+        bond(ada, 10 * FLN);
+    }
+
+    function test_without_a_bond_there_is_nothing_to_ask_back() external {
+        refuses(abi.encodeWithSelector(IRefusals.Missing.selector, "no bond"));
+        unbond(ada);
+        refuses(abi.encodeWithSelector(IRefusals.Missing.selector, "no bond"));
+        withdraw(ada);
+    }
+
+    function test_a_bond_must_be_asked_back_first() external {
+        bond(ada, 10 * FLN);
+        vm.expectPartialRevert(IRefusals.Missing.selector);
+        withdraw(ada);
+    }
+
+    function test_a_bond_stays_at_risk_for_the_delay() external {
+        bond(ada, 10 * FLN);
+        unbond(ada);
+        uint64 release = market.clock() + DELAY;
+        vm.assertEq(market.bondOf(TASK, ada).release, release, "release");
+        pass(10_000);
+        unbond(ada);
+        vm.assertEq(market.bondOf(TASK, ada).release, release, "asking again moves nothing");
+        pass(DELAY - 11_000);
+        refusesUntil(release);
+        withdraw(ada);
+        pass(1_000);
+        vm.assertEq(withdraw(ada), 10 * FLN, "all of it");
+        vm.assertEq(token.balanceOf(ada), 10_000 * FLN, "in the wallet");
+        refuses(abi.encodeWithSelector(IRefusals.Missing.selector, "no bond"));
+        withdraw(ada);
+    }
+
+    function test_adding_to_a_bond_cancels_the_unbonding() external {
+        bond(ada, 10 * FLN);
+        unbond(ada);
+        bond(ada, 0);
+        vm.assertEq(market.bondOf(TASK, ada).release, 0, "not asked back any more");
+    }
+
+    /// @dev release = 50 s after asking, window = 100 s: a settlement posted before holds the bond for two windows.
+    function test_a_settlement_posted_before_the_release_holds_the_bond_for_two_windows() external {
+        bond(ada, 10 * FLN);
+        pass(5_000);
+        post(1, "a", 1, 0);
+        uint64 posted = market.clock();
+        unbond(ada);
+        pass(DELAY);
+        refusesUntil(posted + 2 * WINDOW);
+        withdraw(ada);
+        pass(2 * WINDOW - DELAY - 1_000);
+        refusesUntil(posted + 2 * WINDOW);
+        withdraw(ada);
+        pass(1_000);
+        withdraw(ada);
+    }
+
+    function test_a_coordinator_that_goes_on_posting_starves_nobody() external {
+        bond(ada, 10 * FLN);
+        unbond(ada);
+        uint64 release = market.clock() + DELAY;
+        pass(DELAY + 7_000);
+        post(1, "a", 1, 0);
+        for (uint32 round = 2; round < 20; ++round) {
+            refusesUntil(release + 2 * WINDOW);
+            withdraw(ada);
+            pass(10_000);
+            post(round, "a", 1, 0);
+        }
+        vm.warp((release + 2 * WINDOW) / 1_000);
+        withdraw(ada);
+    }
+
+    function test_an_old_settlement_does_not_hold_a_bond_longer_than_the_delay() external {
+        post(1, "a", 1, 0);
+        pass(10 * WINDOW);
+        bond(ada, 10 * FLN);
+        unbond(ada);
+        uint64 release = market.clock() + DELAY;
+        pass(DELAY - 1_000);
+        refusesUntil(release);
+        withdraw(ada);
+        pass(1_000);
+        withdraw(ada);
+    }
+
+    function test_a_closed_task_returns_bonds_two_windows_after_its_last_settlement() external {
+        bond(ada, 10 * FLN);
+        post(1, "a", 1, 0);
+        uint64 posted = market.clock();
+        pass(WINDOW + 1_000);
+        close();
+        refusesUntil(posted + 2 * WINDOW);
+        withdraw(ada);
+        vm.warp((posted + 2 * WINDOW) / 1_000);
+        withdraw(ada);
+    }
+
+    function test_a_closed_task_without_settlements_returns_bonds_at_once() external {
+        bond(ada, 10 * FLN);
+        close();
+        withdraw(ada);
+    }
+
+    function testFuzz_a_bond_never_returns_early(uint32 postAt, uint32 askAt, uint32 tryAt)
+        external
+    {
+        postAt %= 400;
+        askAt %= 400;
+        tryAt %= 800;
+        bond(ada, 10 * FLN);
+        uint256 begin = block.timestamp;
+        if (postAt < askAt) {
+            vm.warp(begin + postAt);
+            post(1, "a", 1, 0);
+        }
+        vm.warp(begin + askAt);
+        unbond(ada);
+        uint256 release = begin + askAt + DELAY / 1_000;
+        if (postAt >= askAt) {
+            vm.warp(begin + postAt);
+            post(1, "a", 1, 0);
+        }
+        uint256 earliest = (postAt + begin < release ? postAt + begin : release) + 200;
+        if (earliest < release) earliest = release;
+        uint256 moment = begin + tryAt;
+        if (moment < block.timestamp) moment = block.timestamp;
+        vm.warp(moment);
+        if (moment < earliest) refusesUntil(uint64(earliest * 1_000));
+        withdraw(ada);
+    }
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+pragma solidity 0.8.37;
+
+import {Claim, PostedSettlement, Settlement, Standing} from "../src/interfaces/Types.sol";
+import {Tree} from "./Tree.sol";
+import {World} from "./World.sol";
+
+/// @title What the hot paths cost, each as a transaction of its own: 21,000, calldata and cold storage included.
+/// @dev `cargo xtask contracts test --mc GasTest -vv` prints the table of README.md.
+contract GasTest is World {
+    uint256 private constant POST_MAX = 50_000;
+    uint256 private constant FIRST_CLAIM_MAX = 93_000;
+    uint256 private constant LATER_CLAIM_MAX = 59_000;
+    uint256 private constant SIX_LEVELS_MAX = 5_000;
+
+    address private newcomer = address(0x9E3C0fFEE5551234567890ABCdEf9876543210Fe);
+    address private payer;
+
+    event log(string line);
+
+    function row(string memory what, uint256 gas) private {
+        emit log(string.concat("| ", what, " | ", vm.toString(gas), " |"));
+    }
+
+    function cost(address to, bytes memory data) private returns (uint256) {
+        vm.prank(coordinator);
+        (bool done,) = to.call(data);
+        require(done, "the measured call was refused");
+        return vm.lastCallGas().gasTotalUsed;
+    }
+
+    /// @dev What the newcomer has earned up to a round; all of its low digits are used.
+    function earned(uint256 round) private pure returns (uint256) {
+        return round * 1_234_567_890_123_456_789;
+    }
+
+    function postCost(uint32 round, uint256 depth) private returns (uint256 gas, Claim memory c) {
+        bytes32 leaf = Tree.leaf(newcomer, earned(round), 0);
+        (bytes32 root, bytes32[] memory proof) = Tree.path(leaf, depth);
+        Settlement memory s = settlement(round, root, 3 * earned(round), earned(round));
+        Standing memory standing = last(TASK);
+        bytes32 before = task().head;
+        gas = cost(address(market), abi.encodeCall(market.post, (s, standing)));
+        remember(s, before);
+        c = Claim(TASK, newcomer, earned(round), 0, proof);
+    }
+
+    function postGas(uint32 round, uint256 depth) private returns (uint256 gas) {
+        (gas,) = postCost(round, depth);
+    }
+
+    function finalizeCost(uint256 count) private returns (uint256) {
+        pass(WINDOW + 1_000);
+        PostedSettlement[] memory waiting = pending();
+        require(waiting.length == count, "so many wait");
+        return cost(address(market), abi.encodeCall(market.finalize, (TASK, waiting)));
+    }
+
+    /// forge-config: default.isolate = true
+    function test_posting_is_flat_and_cheap() external {
+        open();
+        row("post, the first of a task", postGas(1, 4));
+        uint256 ten = postGas(2, 4);
+        uint256 many = postGas(3, 17);
+        row("post, 10 participants", ten);
+        row("post, 100,000 participants", many);
+        vm.assertLe(ten > many ? ten - many : many - ten, 100, "flat, but for zeros in hashes");
+        row("finalize, 3 settlements, the first of a task", finalizeCost(3));
+        for (uint32 round = 4; round < 12; ++round) {
+            uint256 gas = postGas(round, 17);
+            vm.assertLe(gas, POST_MAX, "one settlement");
+        }
+        row("finalize, 8 settlements", finalizeCost(8));
+        postCost(12, 10);
+        row("finalize, 1 settlement", finalizeCost(1));
+    }
+
+    /// forge-config: default.isolate = true
+    function test_a_claim_costs_the_same_however_many_rounds_it_covers() external {
+        uint256[4] memory small = claimCosts(10);
+        uint256[4] memory large = claimCosts(16);
+        row("claim, 1,024 accounts, first, new holder", small[0]);
+        row("claim, 1,024 accounts, later", small[1]);
+        row("claim, 1,024 accounts, later, 5 rounds at once", small[2]);
+        row("claim, 1,024 accounts, later, with a debit", small[3]);
+        row("claim, 65,536 accounts, first, new holder", large[0]);
+        row("claim, 65,536 accounts, later", large[1]);
+        vm.assertLe(small[0], FIRST_CLAIM_MAX, "first");
+        vm.assertLe(small[1], LATER_CLAIM_MAX, "later");
+        vm.assertLe(small[2], small[1] + 200, "however many rounds");
+        vm.assertLe(large[0], small[0] + SIX_LEVELS_MAX, "64 times the accounts");
+        vm.assertLe(large[1], small[1] + SIX_LEVELS_MAX, "64 times the accounts");
+    }
+
+    function claimCosts(uint256 depth) private returns (uint256[4] memory gas) {
+        uint256 snapshot = vm.snapshotState();
+        open();
+        for (uint32 round = 1; round <= 7; ++round) {
+            (, Claim memory c) = postCost(round, depth);
+            finalizeCost(1);
+            if (round == 1) gas[0] = cost(address(market), claimCall(c));
+            if (round == 2) gas[1] = cost(address(market), claimCall(c));
+            if (round == 7) gas[2] = cost(address(market), claimCall(c));
+        }
+        gas[3] = debitCost(depth);
+        delete stands[TASK];
+        delete heads[TASK];
+        vm.revertToState(snapshot);
+    }
+
+    function debitCost(uint256 depth) private returns (uint256) {
+        give(newcomer, 100 * FLN);
+        bond(newcomer, 20 * FLN);
+        bytes32 leaf = Tree.leaf(newcomer, earned(8), FLN);
+        (bytes32 root, bytes32[] memory proof) = Tree.path(leaf, depth);
+        post(8, root, 3 * earned(8), earned(8));
+        finalizeCost(1);
+        Claim memory c = Claim(TASK, newcomer, earned(8), FLN, proof);
+        return cost(address(market), claimCall(c));
+    }
+
+    /// forge-config: default.isolate = true
+    function test_the_neighbours_beside_it() external {
+        bare();
+        oneShot();
+        loop(false);
+        loop(true);
+    }
+
+    function bare() private {
+        payer = vm.deployCode("Payers.sol:BareRunningTotals", abi.encode(token));
+        token.transfer(payer, 1_000 * FLN);
+        for (uint256 round = 1; round <= 2; ++round) {
+            bytes32 leaf = keccak256(
+                bytes.concat(keccak256(abi.encode(newcomer, earned(round))))
+            );
+            (bytes32 root, bytes32[] memory proof) = Tree.path(leaf, 10);
+            uint256 gas = cost(payer, abi.encodeWithSignature("post(bytes32)", root));
+            if (round == 2) row("bare running totals: post", gas);
+            gas = cost(
+                payer,
+                abi.encodeWithSignature(
+                    "claim(address,uint256,bytes32[])", newcomer, earned(round), proof
+                )
+            );
+            row(round == 1 ? "bare running totals: first" : "bare running totals: later", gas);
+        }
+    }
+
+    function oneShot() private {
+        for (uint256 round = 1; round <= 2; ++round) {
+            address whom = round == 1 ? address(uint160(newcomer) + 1) : newcomer;
+            bytes32 leaf = keccak256(
+                bytes.concat(keccak256(abi.encode(uint256(7), whom, earned(1))))
+            );
+            (bytes32 root, bytes32[] memory proof) = Tree.path(leaf, 10);
+            payer = vm.deployCode("Payers.sol:OneShot", abi.encode(token, root));
+            token.transfer(payer, 1_000 * FLN);
+            bytes memory data = abi.encodeWithSignature(
+                "claim(uint256,address,uint256,bytes32[])", 7, whom, earned(1), proof
+            );
+            uint256 gas = cost(payer, data);
+            row(round == 1 ? "one-shot distributor: new holder" : "one-shot: existing holder", gas);
+        }
+    }
+
+    function loop(bool existing) private {
+        payer = vm.deployCode("Payers.sol:Loop", abi.encode(token));
+        token.transfer(payer, 1_000 * FLN);
+        address[] memory accounts = new address[](100);
+        uint256[] memory amounts = new uint256[](100);
+        for (uint256 i = 0; i < 100; ++i) {
+            accounts[i] = address(uint160(uint256(keccak256(abi.encode("loop", i)))));
+            amounts[i] = earned(1);
+        }
+        bytes memory data =
+            abi.encodeWithSignature("pay(address[],uint256[])", accounts, amounts);
+        uint256 gas = cost(payer, data) / 100;
+        row(existing ? "transfer loop: existing holder" : "transfer loop: new holder", gas);
+    }
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+pragma solidity 0.8.37;
+
+import {IRegistry} from "../src/interfaces/IRegistry.sol";
+import {World} from "./World.sol";
+
+/// @title Binding a node key to a wallet.
+contract RegistryTest is World {
+    uint256 private constant ORDER =
+        0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141;
+    bytes32 private constant KEY = keccak256("an ed25519 key");
+    bytes32 private constant ROLE = "participant";
+
+    IRegistry private registry;
+    bytes private proof = new bytes(64);
+    uint64 private deadline = START * 1_000 + 60_000;
+
+    function setUp() public override {
+        super.setUp();
+        registry = IRegistry(vm.deployCode("Registry.sol:Registry"));
+    }
+
+    function signed(bytes32 role) private view returns (bytes memory) {
+        bytes32 digest = registry.digest(buyer, KEY, role, deadline);
+        (uint8 v, bytes32 r, bytes32 s) = vm.sign(BUYER_KEY, digest);
+        return abi.encodePacked(r, s, v);
+    }
+
+    function test_a_wallet_binds_one_key_for_each_role() external {
+        vm.startPrank(ada);
+        registry.bind(KEY, ROLE, deadline, proof);
+        registry.bind("other", "provider", deadline, proof);
+        vm.assertEq(registry.keyOf(ada, ROLE), KEY, "participant");
+        vm.assertEq(registry.keyOf(ada, "provider"), "other", "provider");
+        registry.bind("newer", ROLE, deadline, proof);
+        vm.assertEq(registry.keyOf(ada, ROLE), "newer", "replaced");
+    }
+
+    function test_a_squatter_keeps_nobody_out() external {
+        vm.prank(stranger);
+        registry.bind(KEY, ROLE, deadline, proof);
+        vm.prank(ada);
+        registry.bind(KEY, ROLE, deadline, proof);
+        vm.assertEq(registry.keyOf(ada, ROLE), KEY, "the owner's binding stands");
+    }
+
+    function test_a_binding_is_revoked_and_its_signatures_die() external {
+        bytes memory signature = signed(ROLE);
+        registry.bindFor(buyer, KEY, ROLE, deadline, signature, proof);
+        bytes memory next = signed(ROLE);
+        vm.prank(buyer);
+        registry.revoke(ROLE);
+        vm.assertEq(registry.keyOf(buyer, ROLE), 0, "revoked");
+        refuses(abi.encodeWithSelector(IRegistry.BadSignature.selector));
+        registry.bindFor(buyer, KEY, ROLE, deadline, signature, proof);
+        refuses(abi.encodeWithSelector(IRegistry.BadSignature.selector));
+        registry.bindFor(buyer, KEY, ROLE, deadline, next, proof);
+        vm.expectPartialRevert(IRegistry.Missing.selector);
+        vm.prank(buyer);
+        registry.revoke(ROLE);
+    }
+
+    function test_what_was_not_signed_so_is_refused() external {
+        bytes memory signature = signed(ROLE);
+        bytes memory bad = abi.encodeWithSelector(IRegistry.BadSignature.selector);
+        refuses(bad);
+        registry.bindFor(ada, KEY, ROLE, deadline, signature, proof);
+        refuses(bad);
+        registry.bindFor(buyer, "other", ROLE, deadline, signature, proof);
+        refuses(bad);
+        registry.bindFor(buyer, KEY, "provider", deadline, signature, proof);
+        refuses(bad);
+        registry.bindFor(buyer, KEY, ROLE, deadline + 1, signature, proof);
+        IRegistry other = IRegistry(vm.deployCode("Registry.sol:Registry"));
+        refuses(bad);
+        other.bindFor(buyer, KEY, ROLE, deadline, signature, proof);
+        vm.chainId(4_242);
+        refuses(bad);
+        registry.bindFor(buyer, KEY, ROLE, deadline, signature, proof);
+    }
+
+    function test_a_high_s_is_refused() external {
+        bytes32 digest = registry.digest(buyer, KEY, ROLE, deadline);
+        (uint8 v, bytes32 r, bytes32 s) = vm.sign(BUYER_KEY, digest);
+        bytes32 high = bytes32(ORDER - uint256(s));
+        bytes memory signature = abi.encodePacked(r, high, v == 27 ? uint8(28) : uint8(27));
+        refuses(abi.encodeWithSelector(IRegistry.BadSignature.selector));
+        registry.bindFor(buyer, KEY, ROLE, deadline, signature, proof);
+    }
+
+    function test_a_key_a_signature_and_time_are_needed() external {
+        vm.expectPartialRevert(IRegistry.Meaningless.selector);
+        registry.bind(0, ROLE, deadline, proof);
+        vm.expectPartialRevert(IRegistry.Meaningless.selector);
+        registry.bind(KEY, ROLE, deadline, new bytes(63));
+        vm.warp(deadline / 1_000 + 1);
+        refuses(abi.encodeWithSelector(IRegistry.WindowClosed.selector, deadline));
+        registry.bind(KEY, ROLE, deadline, proof);
+    }
+}

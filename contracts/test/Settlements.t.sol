@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+pragma solidity 0.8.37;
+
+import {IRefusals} from "../src/interfaces/IRefusals.sol";
+import {
+    Posted,
+    PostedSettlement,
+    Settlement,
+    Standing,
+    TaskState
+} from "../src/interfaces/Types.sol";
+import {World} from "./World.sol";
+
+/// @title Posting, cancelling and finalising settlements.
+contract SettlementsTest is World {
+    function setUp() public override {
+        super.setUp();
+        open();
+    }
+
+    function refusePost(uint32 round, bytes32 root, uint256 data, uint256 infrastructure) private {
+        Settlement memory s = settlement(round, root, data, infrastructure);
+        Standing memory standing = last(TASK);
+        vm.prank(coordinator);
+        market.post(s, standing);
+    }
+
+    function test_only_the_coordinator_posts() external {
+        refuses(abi.encodeWithSelector(IRefusals.NotAllowed.selector, arbiter, coordinator));
+        vm.prank(arbiter);
+        market.post(settlement(1, "a", 1, 0), last(TASK));
+    }
+
+    function test_the_same_call_again_is_already_and_changes_nothing() external {
+        Settlement memory s = settlement(1, "a", 10, 0);
+        Standing memory before = last(TASK);
+        vm.startPrank(coordinator);
+        vm.assertTrue(market.post(s, before) == Posted.New, "new");
+        bytes32 state = keccak256(abi.encode(task()));
+        pass(5_000);
+        vm.assertTrue(market.post(s, before) == Posted.Already, "already");
+        vm.assertEq(keccak256(abi.encode(task())), state, "nothing changed");
+        s.report = "another";
+        refuses(abi.encodeWithSelector(IRefusals.Stale.selector, task().head));
+        market.post(s, before);
+    }
+
+    function test_already_holds_when_it_is_final_and_the_task_closed() external {
+        Settlement memory s = settlement(1, "a", 10, 0);
+        Standing memory before = last(TASK);
+        post(s);
+        pass(WINDOW + 1_000);
+        PostedSettlement[] memory list_ = pending();
+        vm.startPrank(coordinator);
+        market.close(TASK, list_);
+        vm.assertTrue(market.post(s, before) == Posted.Already, "already");
+    }
+
+    function test_another_settlement_of_the_same_round_is_a_conflict() external {
+        post(1, "a", 10, 0);
+        refuses(abi.encodeWithSelector(IRefusals.ConflictingSettlement.selector, TASK, 1));
+        refusePost(1, "b", 10, 0);
+    }
+
+    function test_what_it_continues_is_the_last_that_stands() external {
+        Standing memory first = last(TASK);
+        post(1, "a", 10, 0);
+        Standing memory standing = last(TASK);
+        bytes memory stale = abi.encodeWithSelector(IRefusals.Stale.selector, task().head);
+        Settlement memory s = settlement(2, "b", 20, 0);
+        vm.startPrank(coordinator);
+        refuses(stale);
+        market.post(s, first);
+        standing.root = "x";
+        refuses(stale);
+        market.post(s, standing);
+        standing.root = "a";
+        standing.dataTotal = 0;
+        refuses(stale);
+        market.post(s, standing);
+        standing.dataTotal = 10;
+        market.post(s, standing);
+    }
+
+    function test_a_closed_task_takes_no_more() external {
+        PostedSettlement[] memory none;
+        vm.prank(coordinator);
+        market.close(TASK, none);
+        refuses(abi.encodeWithSelector(IRefusals.TaskClosed.selector, TASK));
+        refusePost(1, "a", 10, 0);
+    }
+
+    function test_64_may_wait() external {
+        for (uint32 round = 1; round <= 64; ++round) {
+            post(round, bytes32(uint256(round)), round, 0);
+        }
+        vm.assertEq(task().pending, 64, "pending");
+        refuses(
+            abi.encodeWithSelector(
+                IRefusals.Limit.selector, "64 settlements wait for their windows"
+            )
+        );
+        refusePost(65, "a", 65, 0);
+        pass(WINDOW + 1_000);
+        vm.assertEq(finalize(), 64, "all of them in one call");
+        post(65, "a", 65, 0);
+    }
+
+    function test_an_expired_task_takes_no_more() external {
+        vm.warp(terms(TASK).expires / 1_000 + 1);
+        refusesSettlement(1, "the task has expired");
+        refusePost(1, "a", 10, 0);
+        vm.warp(terms(TASK).expires / 1_000);
+        post(1, "a", 10, 0);
+    }
+
+    function test_rounds_begin_with_1_and_ascend() external {
+        refusesSettlement(0, "rounds begin with 1");
+        refusePost(0, "a", 10, 0);
+        post(4, "a", 10, 0);
+        refusesSettlement(3, "rounds must ascend");
+        refusePost(3, "b", 10, 0);
+        post(7, "b", 10, 0);
+    }
+
+    function test_totals_neither_shrink_nor_exceed_the_deposit() external {
+        post(1, "a", 10, 5);
+        refusesSettlement(2, "the data total shrinks");
+        refusePost(2, "b", 9, 5);
+        refusesSettlement(2, "the infrastructure total shrinks");
+        refusePost(2, "b", 10, 4);
+        refusesSettlement(2, "the data total exceeds the deposit");
+        refusePost(2, "b", 1_000 * FLN + 1, 5);
+        refusesSettlement(2, "the infrastructure total exceeds the deposit");
+        refusePost(2, "b", 10, 200 * FLN + 1);
+        post(2, "b", 1_000 * FLN, 200 * FLN);
+    }
+
+    function test_an_empty_root_owes_nothing() external {
+        refusesSettlement(1, "totals above zero under an empty root");
+        refusePost(1, 0, 1, 0);
+        refusesSettlement(1, "totals above zero under an empty root");
+        refusePost(1, 0, 0, 1);
+        post(1, 0, 0, 0);
+    }
+
+    // ------------------------------------------------------------------------------------------ finalising
+
+    function test_a_settlement_is_final_after_its_window_and_not_before() external {
+        post(1, "a", 30, 5);
+        pass(WINDOW);
+        vm.assertEq(finalize(), 0, "the last moment of the window");
+        vm.assertEq(task().root, 0, "no root yet");
+        vm.assertEq(task().owed, 0, "nothing is owed yet");
+        pass(1_000);
+        vm.assertEq(finalize(), 1, "after it");
+        TaskState memory t = task();
+        vm.assertEq(t.root, "a", "root");
+        vm.assertEq(t.owed, 35, "owed");
+        vm.assertEq(t.dataPaid, 30, "data");
+        vm.assertEq(t.infrastructurePaid, 5, "infrastructure");
+        vm.assertEq(t.dataLocked, 1_000 * FLN - 30, "locked");
+        vm.assertEq(t.round, 1, "round");
+        vm.assertEq(t.base, t.head, "nothing is pending");
+        vm.assertEq(finalize(), 0, "again");
+        vm.assertEq(task().owed, 35, "owed once");
+    }
+
+    function test_only_what_is_due_becomes_final() external {
+        post(1, "a", 10, 0);
+        pass(60_000);
+        post(2, "b", 20, 0);
+        pass(WINDOW - 59_000);
+        vm.prank(stranger);
+        vm.assertEq(finalize(), 1, "the first");
+        vm.assertEq(task().root, "a", "root");
+        vm.assertEq(task().pending, 1, "one waits");
+        pass(60_000);
+        vm.assertEq(finalize(), 1, "the second");
+        vm.assertEq(task().owed, 20, "owed in all");
+    }
+
+    function test_a_list_that_was_never_posted_finalises_nothing() external {
+        post(1, "a", 10, 0);
+        pass(WINDOW + 1_000);
+        PostedSettlement[] memory list_ = pending();
+        bytes memory stale = abi.encodeWithSelector(IRefusals.Stale.selector, task().head);
+        list_[0].root = "b";
+        refuses(stale);
+        market.finalize(TASK, list_);
+        list_[0].root = "a";
+        list_[0].dataTotal = 1_000;
+        refuses(stale);
+        market.finalize(TASK, list_);
+        list_[0].dataTotal = 10;
+        list_[0].finalAt = 0;
+        refuses(stale);
+        market.finalize(TASK, list_);
+    }
+
+    function test_a_final_root_is_not_replaced_by_an_older_list() external {
+        post(1, "a", 10, 0);
+        PostedSettlement[] memory first = pending();
+        pass(WINDOW + 1_000);
+        finalize();
+        post(2, "b", 20, 0);
+        pass(WINDOW + 1_000);
+        finalize();
+        refuses(abi.encodeWithSelector(IRefusals.Stale.selector, task().head));
+        market.finalize(TASK, first);
+        vm.assertEq(task().root, "b", "root");
+    }
+
+    // ------------------------------------------------------------------------------------------ cancelling
+
+    function test_the_arbiter_takes_a_settlement_and_every_later_one() external {
+        post(1, "a", 10, 0);
+        post(2, "b", 20, 0);
+        post(3, "c", 30, 0);
+        bytes32 first = heads[TASK][1];
+        cancel(1);
+        vm.assertEq(task().pending, 1, "one is left");
+        vm.assertEq(task().head, first, "head");
+        post(2, "d", 15, 0);
+        pass(WINDOW + 1_000);
+        vm.assertEq(finalize(), 2, "final");
+        vm.assertEq(task().root, "d", "root");
+        vm.assertEq(task().owed, 15, "owed");
+    }
+
+    function test_nobody_else_cancels() external {
+        post(1, "a", 10, 0);
+        PostedSettlement[] memory list_ = pending();
+        refuses(abi.encodeWithSelector(IRefusals.NotAllowed.selector, coordinator, arbiter));
+        vm.prank(coordinator);
+        market.cancel(TASK, heads[TASK][0], list_);
+    }
+
+    function test_the_window_closes_after_its_last_moment() external {
+        post(1, "a", 10, 0);
+        PostedSettlement[] memory list_ = pending();
+        bytes32 before = heads[TASK][0];
+        pass(WINDOW + 1_000);
+        refuses(abi.encodeWithSelector(IRefusals.WindowClosed.selector, list_[0].finalAt));
+        vm.prank(arbiter);
+        market.cancel(TASK, before, list_);
+        pass(0);
+        vm.warp(block.timestamp - 1);
+        vm.prank(arbiter);
+        market.cancel(TASK, before, list_);
+        vm.assertEq(task().pending, 0, "cancelled in the last moment");
+    }
+
+    function test_a_final_settlement_cannot_be_cancelled() external {
+        post(1, "a", 10, 0);
+        PostedSettlement[] memory list_ = pending();
+        bytes32 before = heads[TASK][0];
+        pass(WINDOW + 1_000);
+        finalize();
+        refuses(abi.encodeWithSelector(IRefusals.WindowClosed.selector, list_[0].finalAt));
+        vm.prank(arbiter);
+        market.cancel(TASK, before, list_);
+    }
+
+    function test_nothing_and_unknown_things_cannot_be_cancelled() external {
+        post(1, "a", 10, 0);
+        PostedSettlement[] memory none;
+        PostedSettlement[] memory list_ = pending();
+        bytes32 before = heads[TASK][0];
+        vm.startPrank(arbiter);
+        vm.expectPartialRevert(IRefusals.Missing.selector);
+        market.cancel(TASK, before, none);
+        refuses(abi.encodeWithSelector(IRefusals.Stale.selector, task().head));
+        market.cancel(TASK, "elsewhere", list_);
+    }
+
+    function mark() private {
+        vm.prank(arbiter);
+        market.mark(TASK);
+    }
+
+    function test_only_the_arbiter_marks() external {
+        refuses(abi.encodeWithSelector(IRefusals.NotAllowed.selector, coordinator, arbiter));
+        vm.prank(coordinator);
+        market.mark(TASK);
+        refuses(abi.encodeWithSelector(IRefusals.UnknownTask.selector, bytes32("other")));
+        market.mark("other");
+    }
+
+    function test_posting_on_does_not_save_a_settlement_from_its_arbiter() external {
+        post(1, "a", 10, 0);
+        post(2, "b", 20, 0);
+        PostedSettlement[] memory both = pending();
+        bytes32 before = heads[TASK][0];
+        mark();
+        for (uint32 round = 3; round < 20; ++round) {
+            post(round, bytes32(uint256(round)), 20 + round, 0);
+        }
+        vm.prank(arbiter);
+        market.cancel(TASK, before, both);
+        forget(TASK, 0);
+        vm.assertEq(task().pending, 0, "all of them are gone");
+        vm.assertEq(task().head, before, "head");
+        vm.assertEq(task().mark, before, "no mark beyond the head");
+        post(1, "c", 5, 0);
+        pass(WINDOW + 1_000);
+        vm.assertEq(finalize(), 1, "and the task goes on");
+    }
+
+    function test_without_a_mark_such_a_list_is_stale() external {
+        post(1, "a", 10, 0);
+        PostedSettlement[] memory first = pending();
+        post(2, "b", 20, 0);
+        refuses(abi.encodeWithSelector(IRefusals.Stale.selector, task().head));
+        vm.prank(arbiter);
+        market.cancel(TASK, heads[TASK][0], first);
+    }
+
+    function test_a_list_to_the_mark_finalises_too() external {
+        post(1, "a", 10, 0);
+        mark();
+        pass(WINDOW + 1_000);
+        PostedSettlement[] memory first = pending();
+        post(2, "b", 20, 0);
+        post(3, "c", 30, 0);
+        vm.assertEq(market.finalize(TASK, first), 1, "the first");
+        vm.assertEq(task().pending, 2, "two wait");
+    }
+
+    /// @dev The mark lies before what is final by then: a list that ends there must not bring it back.
+    function test_an_old_mark_does_not_cancel_what_is_final() external {
+        post(1, "a", 10, 0);
+        mark();
+        PostedSettlement[] memory first = pending();
+        bytes32 before = heads[TASK][0];
+        pass(WINDOW + 1_000);
+        finalize();
+        vm.assertEq(task().mark, task().base, "the mark keeps up with what is final");
+        // Even a clock that ran backwards would not help.
+        vm.warp(START);
+        refuses(abi.encodeWithSelector(IRefusals.WindowClosed.selector, first[0].finalAt));
+        vm.prank(arbiter);
+        market.cancel(TASK, before, first);
+    }
+}

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+pragma solidity 0.8.37;
+
+import {IRefusals} from "../src/interfaces/IRefusals.sol";
+import {PostedSettlement, Slash, Terms} from "../src/interfaces/Types.sol";
+import {World} from "./World.sol";
+
+/// @title Stakes, pledges, and how an arbiter takes from what is at risk.
+contract StakesTest is World {
+    function setUp() public override {
+        super.setUp();
+        open();
+    }
+
+    function stake(uint256 amount) private {
+        vm.prank(ada);
+        market.stake(uint128(amount));
+    }
+
+    function pledge(bytes32 id) private {
+        vm.prank(ada);
+        market.pledge(id);
+    }
+
+    function unstake() private {
+        vm.prank(ada);
+        market.unstake();
+    }
+
+    function withdraw() private returns (uint128) {
+        vm.prank(ada);
+        return market.withdrawStake();
+    }
+
+    function slash(bool ofStake, uint256 amount) private returns (uint128) {
+        vm.prank(arbiter);
+        return market.slash(slashOrder(ada, ofStake, amount));
+    }
+
+    function close(bytes32 id) private {
+        PostedSettlement[] memory none;
+        vm.prank(coordinator);
+        market.close(id, none);
+    }
+
+    function test_a_stake_is_something_and_is_there() external {
+        refuses(abi.encodeWithSelector(IRefusals.Meaningless.selector, "a stake of 0"));
+        stake(0);
+        bytes memory refusal = abi.encodeWithSelector(
+            IRefusals.Insufficient.selector, ada, 10_000 * FLN, 10_001 * FLN
+        );
+        refuses(refusal);
+        stake(10_001 * FLN);
+        stake(40 * FLN);
+        stake(10 * FLN);
+        vm.assertEq(market.stakeOf(ada).amount, 50 * FLN, "they add up");
+    }
+
+    function test_a_pledge_needs_enough_at_risk() external {
+        stake(50 * FLN - 1);
+        refuses(abi.encodeWithSelector(IRefusals.TooSmall.selector, 50 * FLN - 1, 50 * FLN));
+        pledge(TASK);
+        stake(1);
+        pledge(TASK);
+        vm.assertTrue(market.pledged(TASK, ada), "pledged");
+        pledge(TASK);
+        vm.assertEq(market.pledgesOf(ada).length, 1, "again: nothing happens");
+    }
+
+    function test_even_a_task_that_asks_for_none_wants_a_stake() external {
+        Terms memory t = terms("free");
+        t.stakeMin = 0;
+        open(t);
+        refuses(abi.encodeWithSelector(IRefusals.TooSmall.selector, 0, 1));
+        pledge("free");
+    }
+
+    function test_a_closed_task_takes_no_pledge() external {
+        stake(50 * FLN);
+        close(TASK);
+        refuses(abi.encodeWithSelector(IRefusals.TaskClosed.selector, TASK));
+        pledge(TASK);
+    }
+
+    function test_256_open_tasks_may_have_a_pledge_and_closed_ones_make_room() external {
+        stake(50 * FLN);
+        Terms memory t = terms(TASK);
+        t.data = 1e15;
+        t.infrastructure = 0;
+        for (uint256 i = 0; i < 257; ++i) {
+            t.task = bytes32(i + 1);
+            open(t);
+            if (i < 256) pledge(t.task);
+        }
+        refuses(abi.encodeWithSelector(IRefusals.Limit.selector, "256 open tasks for one stake"));
+        pledge(t.task);
+        close(bytes32(uint256(7)));
+        vm.assertTrue(market.pledged(bytes32(uint256(7)), ada), "until the next pledge");
+        pledge(t.task);
+        vm.assertFalse(market.pledged(bytes32(uint256(7)), ada), "then no more");
+        vm.assertEq(market.pledgesOf(ada).length, 256, "in its place");
+        unstake();
+        vm.assertEq(market.stakeOf(ada).release, market.clock() + DELAY, "256 turns");
+    }
+
+    function test_a_stake_is_at_risk_for_the_longest_delay_of_its_open_tasks() external {
+        stake(50 * FLN);
+        Terms memory t = terms("slow");
+        t.unbondMs = 3 * DELAY;
+        open(t);
+        t.task = "slower";
+        t.unbondMs = 9 * DELAY;
+        open(t);
+        pledge(TASK);
+        pledge("slow");
+        pledge("slower");
+        close("slower");
+        unstake();
+        uint64 release = market.clock() + 3 * DELAY;
+        vm.assertEq(market.stakeOf(ada).release, release, "the longest that is open");
+        pass(1_000);
+        unstake();
+        vm.assertEq(market.stakeOf(ada).release, release, "asking again moves nothing");
+        vm.warp(release / 1_000 - 1);
+        refuses(
+            abi.encodeWithSelector(IRefusals.TooEarly.selector, release, release - 1_000)
+        );
+        withdraw();
+        vm.warp(release / 1_000);
+        vm.assertEq(withdraw(), 50 * FLN, "all of it");
+        vm.assertEq(token.balanceOf(ada), 10_000 * FLN, "in the wallet");
+        vm.assertFalse(market.pledged(TASK, ada), "its pledges ended");
+        stake(50 * FLN);
+        vm.assertFalse(market.pledged(TASK, ada), "and do not come back");
+    }
+
+    function test_there_is_nothing_to_return_without_a_stake_or_without_asking() external {
+        refuses(abi.encodeWithSelector(IRefusals.Missing.selector, "no stake"));
+        unstake();
+        refuses(abi.encodeWithSelector(IRefusals.Missing.selector, "no stake"));
+        withdraw();
+        stake(1);
+        vm.expectPartialRevert(IRefusals.Missing.selector);
+        withdraw();
+    }
+
+    function test_a_stake_and_a_pledge_cancel_the_unstaking() external {
+        stake(50 * FLN);
+        unstake();
+        stake(1);
+        vm.assertEq(market.stakeOf(ada).release, 0, "staked more");
+        unstake();
+        pledge(TASK);
+        vm.assertEq(market.stakeOf(ada).release, 0, "pledged");
+        unstake();
+        uint64 release = market.stakeOf(ada).release;
+        pledge(TASK);
+        vm.assertEq(market.stakeOf(ada).release, release, "pledged already");
+    }
+
+    // ------------------------------------------------------------------------------------------------ slash
+
+    function test_only_the_arbiter_slashes_and_only_while_it_is_open() external {
+        bond(ada, 10 * FLN);
+        refuses(abi.encodeWithSelector(IRefusals.NotAllowed.selector, coordinator, arbiter));
+        vm.prank(coordinator);
+        market.slash(slashOrder(ada, false, 1));
+        refuses(abi.encodeWithSelector(IRefusals.Meaningless.selector, "a slash of 0"));
+        slash(false, 0);
+        close(TASK);
+        refuses(abi.encodeWithSelector(IRefusals.TaskClosed.selector, TASK));
+        slash(false, 1);
+    }
+
+    function test_a_slash_takes_at_most_the_bond_and_gives_it_to_nobody() external {
+        bond(ada, 10 * FLN);
+        uint256 before = token.balanceOf(arbiter) + token.balanceOf(buyer);
+        vm.assertEq(slash(false, 4 * FLN), 4 * FLN, "a part");
+        vm.assertEq(slash(false, 400 * FLN), 6 * FLN, "the rest");
+        refuses(abi.encodeWithSelector(IRefusals.Missing.selector, "nothing is left to slash"));
+        slash(false, 1);
+        vm.assertEq(market.treasury(), 10 * FLN, "treasury");
+        vm.assertEq(token.balanceOf(arbiter) + token.balanceOf(buyer), before, "nobody gains");
+    }
+
+    function test_a_bond_that_is_asked_back_can_still_be_slashed() external {
+        bond(ada, 10 * FLN);
+        vm.prank(ada);
+        market.unbond(TASK);
+        vm.assertEq(slash(false, 10 * FLN), 10 * FLN, "taken");
+        vm.assertTrue(market.bondOf(TASK, ada).release != 0, "the release stays");
+    }
+
+    function test_a_stake_is_slashed_by_the_arbiters_it_is_pledged_to() external {
+        stake(80 * FLN);
+        refuses(
+            abi.encodeWithSelector(IRefusals.Missing.selector, "no stake pledged to this task")
+        );
+        slash(true, 1);
+        pledge(TASK);
+        vm.assertEq(slash(true, 20 * FLN), 20 * FLN, "a part");
+        vm.assertEq(market.slashedOf(TASK, ada), 20 * FLN, "of this pledge");
+        vm.assertEq(slash(true, 80 * FLN), 30 * FLN, "no more than stakeMin in all");
+        vm.assertFalse(market.pledged(TASK, ada), "the pledge is used up");
+        vm.assertEq(market.stakeOf(ada).amount, 30 * FLN, "stake");
+        refuses(abi.encodeWithSelector(IRefusals.TooSmall.selector, 30 * FLN, 50 * FLN));
+        pledge(TASK);
+        stake(20 * FLN);
+        pledge(TASK);
+        vm.assertEq(slash(true, 80 * FLN), 50 * FLN, "a new pledge, a new limit");
+    }
+
+    function test_a_pledge_of_nothing_has_nothing_to_slash() external {
+        Terms memory t = terms("free");
+        t.stakeMin = 0;
+        open(t);
+        stake(1);
+        pledge("free");
+        Slash memory order = slashOrder(ada, true, 1);
+        order.task = "free";
+        refuses(abi.encodeWithSelector(IRefusals.Missing.selector, "nothing is left to slash"));
+        vm.prank(arbiter);
+        market.slash(order);
+        vm.assertTrue(market.pledged("free", ada), "a refusal changes nothing");
+    }
+}

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+pragma solidity 0.8.37;
+
+import {IMarket} from "../src/interfaces/IMarket.sol";
+import {IRefusals} from "../src/interfaces/IRefusals.sol";
+import {PostedSettlement, TaskState, Terms} from "../src/interfaces/Types.sol";
+import {World} from "./World.sol";
+
+/// @title Opening and closing a task.
+contract TasksTest is World {
+    uint256 private constant HALF_ORDER =
+        0x7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF5D576E7357A4501DDFE92F46681B20A0;
+    uint256 private constant ORDER =
+        0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141;
+
+    function test_only_the_buyer_opens_its_task() external {
+        refuses(abi.encodeWithSelector(IRefusals.NotAllowed.selector, stranger, buyer));
+        vm.prank(stranger);
+        market.openTask(terms(TASK));
+    }
+
+    function test_an_id_is_taken_once() external {
+        open();
+        refuses(abi.encodeWithSelector(IRefusals.TaskExists.selector, TASK));
+        open();
+    }
+
+    function test_a_buyer_cannot_be_its_own_arbiter() external {
+        Terms memory t = terms(TASK);
+        t.arbiter = buyer;
+        vm.expectPartialRevert(IRefusals.Meaningless.selector);
+        open(t);
+    }
+
+    function test_a_data_pool_pays_for_a_round() external {
+        Terms memory t = terms(TASK);
+        t.data = 1e15 - 1;
+        refuses(abi.encodeWithSelector(IRefusals.TooSmall.selector, 1e15 - 1, 1e15));
+        open(t);
+        t.data = 1e15;
+        open(t);
+    }
+
+    function test_delays_last_30_days_at_most() external {
+        uint64 most = 30 days * 1_000;
+        Terms memory t = terms(TASK);
+        t.challengeMs = most + 1;
+        refuses(abi.encodeWithSelector(IRefusals.Limit.selector, "challengeMs: 30 days"));
+        open(t);
+        t.challengeMs = most;
+        t.unbondMs = most + 1;
+        refuses(abi.encodeWithSelector(IRefusals.Limit.selector, "unbondMs: 30 days"));
+        open(t);
+        t.unbondMs = most;
+        open(t);
+        vm.assertEq(task().terms.challengeMs, most, "challengeMs is kept in full");
+        vm.assertEq(task().terms.unbondMs, most, "unbondMs is kept in full");
+    }
+
+    function test_pools_beyond_96_bits_are_refused_and_do_not_wrap() external {
+        Terms memory t = terms(TASK);
+        t.data = type(uint128).max;
+        t.infrastructure = type(uint128).max;
+        vm.expectPartialRevert(IRefusals.Limit.selector);
+        open(t);
+        t.data = type(uint96).max;
+        t.infrastructure = 1;
+        vm.expectPartialRevert(IRefusals.Limit.selector);
+        open(t);
+    }
+
+    function test_a_buyer_needs_the_money() external {
+        Terms memory t = terms(TASK);
+        t.data = uint128(10_000 * FLN);
+        uint256 needed = 10_200 * FLN;
+        refuses(
+            abi.encodeWithSelector(IRefusals.Insufficient.selector, buyer, 10_000 * FLN, needed)
+        );
+        open(t);
+    }
+
+    function test_opening_locks_both_pools() external {
+        uint256 before = token.balanceOf(buyer);
+        open();
+        TaskState memory t = task();
+        vm.assertEq(t.dataLocked, 1_000 * FLN, "data");
+        vm.assertEq(t.infrastructureLocked, 200 * FLN, "infrastructure");
+        vm.assertEq(before - token.balanceOf(buyer), 1_200 * FLN, "paid");
+        vm.assertEq(token.balanceOf(address(market)), 1_200 * FLN, "arrived");
+        bytes32 kept = keccak256(abi.encode(t.terms));
+        vm.assertEq(kept, keccak256(abi.encode(terms(TASK))), "the terms come back unchanged");
+    }
+
+    function test_a_task_never_opened_is_all_zeros_and_unknown() external {
+        TaskState memory zero;
+        vm.assertEq(
+            keccak256(abi.encode(market.task(TASK))), keccak256(abi.encode(zero)), "zeros"
+        );
+        PostedSettlement[] memory none;
+        bytes memory unknown = abi.encodeWithSelector(IRefusals.UnknownTask.selector, TASK);
+        refuses(unknown);
+        market.close(TASK, none);
+        refuses(unknown);
+        market.finalize(TASK, none);
+        refuses(unknown);
+        market.cancel(TASK, 0, none);
+        refuses(unknown);
+        market.bond(TASK, 1);
+        refuses(unknown);
+        market.unbond(TASK);
+        refuses(unknown);
+        market.withdrawBond(TASK);
+        refuses(unknown);
+        market.pledge(TASK);
+        refuses(unknown);
+        market.slash(slashOrder(ada, false, 1));
+        refuses(unknown);
+        market.post(settlement(1, 0, 0, 0), last(TASK));
+        refuses(unknown);
+        claim(adasClaim(1, 0, 1));
+    }
+
+    // ---------------------------------------------------------------------------------------- by signature
+
+    function signed(Terms memory t, uint64 deadline) private view returns (bytes memory) {
+        (uint8 v, bytes32 r, bytes32 s) =
+            vm.sign(BUYER_KEY, market.openTaskDigest(t, deadline));
+        return abi.encodePacked(r, s, v);
+    }
+
+    function test_anybody_may_open_a_task_that_its_buyer_has_signed() external {
+        bytes memory signature = signed(terms(TASK), market.clock());
+        uint64 deadline = market.clock();
+        vm.prank(stranger);
+        market.openTaskFor(terms(TASK), deadline, signature);
+        vm.assertEq(task().terms.buyer, buyer, "buyer");
+        vm.assertEq(token.balanceOf(buyer), 8_800 * FLN, "the buyer pays");
+        refuses(abi.encodeWithSelector(IRefusals.TaskExists.selector, TASK));
+        market.openTaskFor(terms(TASK), deadline, signature);
+    }
+
+    function test_a_signature_has_a_deadline() external {
+        uint64 deadline = market.clock() - 1;
+        bytes memory signature = signed(terms(TASK), deadline);
+        refuses(abi.encodeWithSelector(IRefusals.WindowClosed.selector, deadline));
+        market.openTaskFor(terms(TASK), deadline, signature);
+    }
+
+    function test_a_signature_covers_every_term() external {
+        uint64 deadline = market.clock();
+        bytes memory signature = signed(terms(TASK), deadline);
+        for (uint256 i = 0; i < 12; ++i) {
+            bytes memory encoded = abi.encode(terms(TASK));
+            encoded[32 * i + 31] ^= 0x01;
+            refuses(abi.encodeWithSelector(IRefusals.BadSignature.selector));
+            market.openTaskFor(abi.decode(encoded, (Terms)), deadline, signature);
+        }
+        refuses(abi.encodeWithSelector(IRefusals.BadSignature.selector));
+        market.openTaskFor(terms(TASK), deadline + 1, signature);
+    }
+
+    function test_a_signature_with_a_high_s_is_refused() external {
+        uint64 deadline = market.clock();
+        (uint8 v, bytes32 r, bytes32 s) =
+            vm.sign(BUYER_KEY, market.openTaskDigest(terms(TASK), deadline));
+        bytes32 high = bytes32(ORDER - uint256(s));
+        require(uint256(high) > HALF_ORDER, "the signature to begin with is canonical");
+        bytes memory signature = abi.encodePacked(r, high, v == 27 ? uint8(28) : uint8(27));
+        refuses(abi.encodeWithSelector(IRefusals.BadSignature.selector));
+        market.openTaskFor(terms(TASK), deadline, signature);
+    }
+
+    function test_a_signature_for_another_chain_or_deployment_is_refused() external {
+        uint64 deadline = market.clock();
+        bytes memory signature = signed(terms(TASK), deadline);
+        IMarket other = IMarket(vm.deployCode("Market.sol:Market", abi.encode(token)));
+        refuses(abi.encodeWithSelector(IRefusals.BadSignature.selector));
+        other.openTaskFor(terms(TASK), deadline, signature);
+        vm.chainId(4_242);
+        refuses(abi.encodeWithSelector(IRefusals.BadSignature.selector));
+        market.openTaskFor(terms(TASK), deadline, signature);
+    }
+
+    function test_the_digest_is_eip_712() external view {
+        Terms memory t = terms(TASK);
+        bytes32 domain = keccak256(
+            abi.encode(
+                keccak256(
+                    "EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)"
+                ),
+                keccak256("Florin"),
+                keccak256("1"),
+                block.chainid,
+                address(market)
+            )
+        );
+        bytes32 kind = keccak256(
+            "OpenTask(bytes32 task,address buyer,address coordinator,address arbiter,uint128 data,uint128 infrastructure,uint128 bondMin,uint128 debitMax,uint128 stakeMin,uint64 challengeMs,uint64 unbondMs,uint64 expires,uint64 deadline)"
+        );
+        bytes memory first =
+            abi.encode(kind, t.task, t.buyer, t.coordinator, t.arbiter, t.data, t.infrastructure);
+        bytes memory second = abi.encode(
+            t.bondMin, t.debitMax, t.stakeMin, t.challengeMs, t.unbondMs, t.expires, uint64(7)
+        );
+        bytes32 fields = keccak256(bytes.concat(first, second));
+        vm.assertEq(
+            market.openTaskDigest(t, 7),
+            keccak256(abi.encodePacked(hex"1901", domain, fields)),
+            "digest"
+        );
+    }
+
+    // ---------------------------------------------------------------------------------------------- closing
+
+    function test_the_coordinator_closes_at_any_time_and_the_buyer_has_the_rest_back() external {
+        open();
+        settle(1, 30 * FLN, 0, 20 * FLN);
+        uint256 before = token.balanceOf(buyer);
+        PostedSettlement[] memory none = pending();
+        vm.prank(coordinator);
+        uint128 refund = market.close(TASK, none);
+        vm.assertEq(refund, 1_150 * FLN, "refund");
+        vm.assertEq(token.balanceOf(buyer) - before, 1_150 * FLN, "the buyer has it");
+        TaskState memory t = task();
+        vm.assertTrue(t.closed, "closed");
+        vm.assertEq(t.dataLocked + t.infrastructureLocked, 0, "nothing is locked");
+        vm.assertEq(t.refunded, 1_150 * FLN, "refunded");
+        vm.assertEq(t.owed, 50 * FLN, "owed stays");
+        refuses(abi.encodeWithSelector(IRefusals.TaskClosed.selector, TASK));
+        market.close(TASK, none);
+        vm.assertEq(claim(adasClaim(30 * FLN, 0, 20 * FLN)), 30 * FLN, "claims go on");
+    }
+
+    function test_others_close_only_after_it_expired() external {
+        open();
+        uint64 expires = terms(TASK).expires;
+        PostedSettlement[] memory none;
+        vm.warp(expires / 1_000);
+        bytes memory early =
+            abi.encodeWithSelector(IRefusals.TooEarly.selector, expires + 1, expires);
+        refuses(early);
+        vm.prank(stranger);
+        market.close(TASK, none);
+        refuses(early);
+        vm.prank(buyer);
+        market.close(TASK, none);
+        vm.warp(expires / 1_000 + 1);
+        vm.prank(stranger);
+        vm.assertEq(market.close(TASK, none), 1_200 * FLN, "all of it goes back");
+    }
+
+    function test_a_task_without_end_is_closed_by_its_coordinator_alone() external {
+        Terms memory t = terms(TASK);
+        t.expires = type(uint64).max;
+        open(t);
+        PostedSettlement[] memory none;
+        refuses(
+            abi.encodeWithSelector(
+                IRefusals.TooEarly.selector, type(uint64).max, market.clock()
+            )
+        );
+        market.close(TASK, none);
+    }
+
+    function test_closing_waits_for_every_window_and_finalises_what_is_due() external {
+        open();
+        post(1, "a", 10, 0);
+        pass(60_000);
+        post(2, "b", 20, 5);
+        pass(WINDOW - 60_000);
+        PostedSettlement[] memory both = pending();
+        refuses(abi.encodeWithSelector(IRefusals.Pending.selector, 2));
+        vm.prank(coordinator);
+        market.close(TASK, both);
+        pass(1_000);
+        refuses(abi.encodeWithSelector(IRefusals.Pending.selector, 1));
+        vm.prank(coordinator);
+        market.close(TASK, both);
+        PostedSettlement[] memory none;
+        refuses(abi.encodeWithSelector(IRefusals.Stale.selector, task().head));
+        vm.prank(coordinator);
+        market.close(TASK, none);
+        pass(60_000);
+        vm.prank(coordinator);
+        vm.assertEq(market.close(TASK, both), 1_200 * FLN - 25, "refund");
+        vm.assertEq(task().root, "b", "root");
+        vm.assertEq(task().owed, 25, "owed");
+        vm.assertEq(task().pending, 0, "pending");
+    }
+}

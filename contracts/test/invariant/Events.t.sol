@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+pragma solidity 0.8.37;
+
+import {AtRisk, TaskState} from "../../src/interfaces/Types.sol";
+import {Vm} from "../Vm.sol";
+import {World} from "../World.sol";
+import {Fold} from "./Fold.sol";
+import {Handler} from "./Handler.sol";
+
+/// @title Events are enough: folding them gives the state that the contract has.
+contract EventsTest is World {
+    uint256 private constant STEPS = 150;
+    Handler private handler;
+    Fold private fold;
+
+    function setUp() public override {
+        super.setUp();
+        handler = new Handler(market, token);
+        fold = new Fold();
+    }
+
+    /// forge-config: default.fuzz.runs = 48
+    function testFuzz_folding_the_events_gives_the_state(uint256 seed) external {
+        for (uint256 i = 0; i < STEPS; ++i) {
+            seed = uint256(keccak256(abi.encode(seed)));
+            vm.recordLogs();
+            // Tasks come first, or little would happen.
+            if (i < 2) handler.openTask(i);
+            else act(seed >> 32, seed % 21);
+            Vm.Log[] memory logs = vm.getRecordedLogs();
+            for (uint256 k = 0; k < logs.length; ++k) {
+                if (logs[k].emitter == address(market)) fold.apply_(logs[k]);
+            }
+        }
+        for (uint256 i = 0; i < 2; ++i) {
+            compareTask(handler.tasks(i));
+            comparePerson(handler.people(i));
+        }
+        vm.assertEq(fold.treasury(), market.treasury(), "treasury");
+    }
+
+    function act(uint256 seed, uint256 choice) private {
+        (uint256 which, uint256 who, uint256 rest) = (seed % 2, (seed >> 1) % 2, seed >> 2);
+        if (choice == 0) handler.cancelFrom(which, rest);
+        else if (choice == 1) handler.closeTask(which, rest);
+        else if (choice == 2) handler.unbondAll(which, who);
+        else if (choice == 3) handler.withdrawBond(which, who);
+        else if (choice == 4) handler.unstakeAll(who);
+        else if (choice == 5) handler.withdrawStake(who);
+        else if (choice == 6) handler.slashSome(which, who, rest % 2 == 0, rest);
+        else if (choice == 7) handler.pledgeTo(which, who);
+        else if (choice < 10) handler.stakeMore(who, rest);
+        else if (choice < 12) handler.bondMore(which, who, rest);
+        else if (choice < 14) handler.claimFor(which, who);
+        else if (choice < 16) handler.finalizeDue(which);
+        else if (choice < 18) handler.postRound(which, rest);
+        else if (choice == 18) handler.markHead(which);
+        else handler.wait(rest);
+    }
+
+    function compareTask(bytes32 id) private view {
+        TaskState memory told = fold.task(id);
+        TaskState memory kept = market.task(id);
+        vm.assertEq(told.head, kept.head, "head");
+        vm.assertEq(told.base, kept.base, "base");
+        vm.assertEq(told.mark, kept.mark, "mark");
+        vm.assertEq(abi.encode(told), abi.encode(kept), "the whole task");
+        for (uint256 i = 0; i < 2; ++i) {
+            address who = handler.people(i);
+            (uint128 paid, uint128 debited) = market.claimed(id, who);
+            vm.assertEq(fold.paid(id, who), paid, "paid");
+            vm.assertEq(fold.debited(id, who), debited, "debited");
+            AtRisk memory held = market.bondOf(id, who);
+            vm.assertEq(fold.bonds(id, who), held.amount, "bond");
+            vm.assertEq(fold.bondReleases(id, who), held.release, "bond's release");
+            vm.assertTrue(fold.pledged(id, who) == market.pledged(id, who), "pledge");
+            vm.assertEq(fold.slashedOf(id, who), market.slashedOf(id, who), "slashed");
+        }
+    }
+
+    function comparePerson(address who) private view {
+        AtRisk memory held = market.stakeOf(who);
+        vm.assertEq(fold.stakes(who), held.amount, "stake");
+        vm.assertEq(fold.stakeReleases(who), held.release, "stake's release");
+    }
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+pragma solidity 0.8.37;
+
+import {IMarketEvents} from "../../src/interfaces/IMarketEvents.sol";
+import {PostedSettlement, TaskState, Terms} from "../../src/interfaces/Types.sol";
+import {History} from "../../src/market/History.sol";
+import {Vm} from "../Vm.sol";
+
+/// @title The market's state, rebuilt from its events alone.
+/// @dev What a client does off chain. It reads nothing but logs.
+contract Fold {
+    mapping(bytes32 => TaskState) private _tasks;
+    mapping(bytes32 => PostedSettlement[]) private _stands;
+    mapping(bytes32 => uint256) private _finals;
+    mapping(bytes32 => mapping(address => uint128)) public paid;
+    mapping(bytes32 => mapping(address => uint128)) public debited;
+    mapping(bytes32 => mapping(address => uint128)) public bonds;
+    mapping(bytes32 => mapping(address => uint64)) public bondReleases;
+    mapping(address => uint128) public stakes;
+    mapping(address => uint64) public stakeReleases;
+    mapping(bytes32 => mapping(address => bool)) public pledged;
+    mapping(bytes32 => mapping(address => uint128)) public slashedOf;
+    mapping(address => bytes32[]) private _everPledged;
+    uint128 public treasury;
+
+    function task(bytes32 id) external view returns (TaskState memory) {
+        return _tasks[id];
+    }
+
+    function apply_(Vm.Log calldata log) external {
+        bytes32 kind = log.topics[0];
+        if (kind == IMarketEvents.TaskOpened.selector) _opened(log);
+        else if (kind == IMarketEvents.TaskEnded.selector) _ended(log);
+        else if (kind == IMarketEvents.SettlementPosted.selector) _posted(log);
+        else if (kind == IMarketEvents.Marked.selector) _marked(log);
+        else if (kind == IMarketEvents.SettlementsCancelled.selector) _cancelled(log);
+        else if (kind == IMarketEvents.SettlementFinalised.selector) _finalised(log);
+        else if (kind == IMarketEvents.Claimed.selector) _claimed(log);
+        else if (kind == IMarketEvents.Debited.selector) _debited(log);
+        else if (kind == IMarketEvents.Slashed.selector) _slashed(log);
+        else if (!_bond(kind, log)) _stake(kind, log);
+    }
+
+    function _whom(Vm.Log calldata log) private pure returns (address) {
+        return address(uint160(uint256(log.topics[2])));
+    }
+
+    function _opened(Vm.Log calldata log) private {
+        Terms memory terms = abi.decode(log.data, (Terms));
+        TaskState storage t = _tasks[terms.task];
+        t.terms = terms;
+        t.dataLocked = terms.data;
+        t.infrastructureLocked = terms.infrastructure;
+        (t.head, t.base, t.mark) = (History.start(), History.start(), History.start());
+    }
+
+    function _ended(Vm.Log calldata log) private {
+        TaskState storage t = _tasks[log.topics[1]];
+        t.refunded = abi.decode(log.data, (uint128));
+        (t.dataLocked, t.infrastructureLocked, t.closed) = (0, 0, true);
+    }
+
+    function _posted(Vm.Log calldata log) private {
+        bytes32 id = log.topics[1];
+        TaskState storage t = _tasks[id];
+        PostedSettlement memory s;
+        s.round = uint32(uint256(log.topics[2]));
+        (s.report, s.root, s.dataTotal, s.infrastructureTotal, s.finalAt) =
+            abi.decode(log.data, (bytes32, bytes32, uint128, uint128, uint64));
+        t.lastPost = s.finalAt - t.terms.challengeMs;
+        t.pending += 1;
+        _stands[id].push(s);
+        t.head = _next(t.head, s);
+    }
+
+    function _marked(Vm.Log calldata log) private {
+        _tasks[log.topics[1]].mark = abi.decode(log.data, (bytes32));
+    }
+
+    function _next(bytes32 before, PostedSettlement memory s) private pure returns (bytes32) {
+        bytes32 inner = History.inner(before, s.report, s.finalAt);
+        return History.entry(inner, s.round, s.root, s.dataTotal, s.infrastructureTotal);
+    }
+
+    function _cancelled(Vm.Log calldata log) private {
+        bytes32 id = log.topics[1];
+        TaskState storage t = _tasks[id];
+        PostedSettlement[] storage stands = _stands[id];
+        while (stands.length > 0 && stands[stands.length - 1].round >= uint256(log.topics[2])) {
+            stands.pop();
+            t.pending -= 1;
+        }
+        t.head = t.base;
+        bool marked = t.mark == t.head;
+        for (uint256 i = _finals[id]; i < stands.length; ++i) {
+            t.head = _next(t.head, stands[i]);
+            marked = marked || t.mark == t.head;
+        }
+        if (!marked) t.mark = t.head;
+    }
+
+    function _finalised(Vm.Log calldata log) private {
+        bytes32 id = log.topics[1];
+        TaskState storage t = _tasks[id];
+        PostedSettlement memory s = _stands[id][_finals[id]];
+        bool passed = t.mark == t.base;
+        _finals[id] += 1;
+        t.base = _next(t.base, s);
+        if (passed) t.mark = t.base;
+        t.owed += s.dataTotal - t.dataPaid + s.infrastructureTotal - t.infrastructurePaid;
+        t.dataLocked -= s.dataTotal - t.dataPaid;
+        t.infrastructureLocked -= s.infrastructureTotal - t.infrastructurePaid;
+        (t.dataPaid, t.infrastructurePaid) = (s.dataTotal, s.infrastructureTotal);
+        (t.root, t.round) = (s.root, s.round);
+        t.pending -= 1;
+    }
+
+    function _claimed(Vm.Log calldata log) private {
+        uint128 total = abi.decode(log.data, (uint128));
+        _tasks[log.topics[1]].owed -= total - paid[log.topics[1]][_whom(log)];
+        paid[log.topics[1]][_whom(log)] = total;
+    }
+
+    function _debited(Vm.Log calldata log) private {
+        (uint128 total, uint128 taken) = abi.decode(log.data, (uint128, uint128));
+        debited[log.topics[1]][_whom(log)] = total;
+        bonds[log.topics[1]][_whom(log)] -= taken;
+        treasury += taken;
+    }
+
+    function _slashed(Vm.Log calldata log) private {
+        (bool ofStake, uint128 amount,) = abi.decode(log.data, (bool, uint128, bytes32));
+        if (ofStake) {
+            stakes[_whom(log)] -= amount;
+            // A pledge that is used up has ended one log before.
+            if (pledged[log.topics[1]][_whom(log)]) slashedOf[log.topics[1]][_whom(log)] += amount;
+        } else {
+            bonds[log.topics[1]][_whom(log)] -= amount;
+        }
+        treasury += amount;
+    }
+
+    function _bond(bytes32 kind, Vm.Log calldata log) private returns (bool) {
+        if (kind == IMarketEvents.Bonded.selector) {
+            bonds[log.topics[1]][_whom(log)] += abi.decode(log.data, (uint128));
+            bondReleases[log.topics[1]][_whom(log)] = 0;
+        } else if (kind == IMarketEvents.Unbonding.selector) {
+            bondReleases[log.topics[1]][_whom(log)] = abi.decode(log.data, (uint64));
+        } else if (kind == IMarketEvents.BondWithdrawn.selector) {
+            bonds[log.topics[1]][_whom(log)] -= abi.decode(log.data, (uint128));
+            bondReleases[log.topics[1]][_whom(log)] = 0;
+        } else {
+            return false;
+        }
+        return true;
+    }
+
+    function _stake(bytes32 kind, Vm.Log calldata log) private {
+        address provider = address(uint160(uint256(log.topics[1])));
+        if (kind == IMarketEvents.Staked.selector) {
+            stakes[provider] += abi.decode(log.data, (uint128));
+            stakeReleases[provider] = 0;
+        } else if (kind == IMarketEvents.Unstaking.selector) {
+            stakeReleases[provider] = abi.decode(log.data, (uint64));
+        } else if (kind == IMarketEvents.StakeWithdrawn.selector) {
+            stakes[provider] -= abi.decode(log.data, (uint128));
+            stakeReleases[provider] = 0;
+            for (uint256 i = 0; i < _everPledged[provider].length; ++i) {
+                _unpledge(_everPledged[provider][i], provider);
+            }
+        } else if (kind == IMarketEvents.Pledged.selector) {
+            pledged[log.topics[1]][_whom(log)] = true;
+            stakeReleases[_whom(log)] = 0;
+            _everPledged[_whom(log)].push(log.topics[1]);
+        } else {
+            require(kind == IMarketEvents.PledgeEnded.selector, "an event that nobody knows");
+            _unpledge(log.topics[1], _whom(log));
+        }
+    }
+
+    function _unpledge(bytes32 id, address provider) private {
+        pledged[id][provider] = false;
+        slashedOf[id][provider] = 0;
+    }
+}

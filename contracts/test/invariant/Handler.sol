@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+pragma solidity 0.8.37;
+
+import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
+import {IMarket} from "../../src/interfaces/IMarket.sol";
+import {
+    AtRisk,
+    Claim,
+    PostedSettlement,
+    Settlement,
+    Slash,
+    TaskState,
+    Terms
+} from "../../src/interfaces/Types.sol";
+import {Actors} from "../Actors.sol";
+import {Tree} from "../Tree.sol";
+
+/// @title Everybody who acts in the market, at random but within the rules: no call of these may be refused.
+/// @dev Rules that speak of one call (who is paid, what may move, when it may) are checked here, around each call;
+/// those that hold at any time are in the invariant tests.
+contract Handler is Actors {
+    bytes32[2] public tasks = [bytes32("quick"), bytes32("slow")];
+
+    /// What each account is owed and owes by the last settlement of each task, and by each root.
+    struct Totals {
+        uint256[2] paid;
+        uint256[2] debited;
+    }
+
+    mapping(bytes32 => mapping(uint256 place => Totals)) private _totals;
+    mapping(bytes32 => uint256) public claimedSum;
+    mapping(bytes32 => uint256) private _lastPost;
+    uint256 public calls;
+
+    constructor(IMarket market_, IERC20 token_) {
+        market = market_;
+        token = token_;
+    }
+
+    /// @dev What may change by every call: nothing of a stranger, and no final root but by finalising.
+    modifier watched(bool finalising) {
+        bytes32 before = _seen(finalising);
+        calls += 1;
+        _;
+        vm.assertEq(_seen(finalising), before, "no stranger's money and no final root moves");
+    }
+
+    function _seen(bool finalising) private view returns (bytes32) {
+        uint256 aside = token.balanceOf(stranger);
+        if (finalising) return bytes32(aside);
+        bytes32 quick = market.task(tasks[0]).root;
+        return keccak256(abi.encode(aside, quick, market.task(tasks[1]).root));
+    }
+
+    function people(uint256 who) public view returns (address) {
+        return who % 2 == 0 ? ada : ben;
+    }
+
+    function termsOf(bytes32 id) public view returns (Terms memory t) {
+        t = terms(id);
+        if (id == tasks[1]) {
+            t.challengeMs = 5 * WINDOW;
+            t.stakeMin = uint128(20 * FLN);
+        }
+    }
+
+    // ----------------------------------------------------------------------------------------------- actions
+
+    function wait(uint256 seconds_) external watched(false) {
+        vm.warp(block.timestamp + 1 + seconds_ % 90);
+    }
+
+    function openTask(uint256 which) external watched(false) {
+        bytes32 id = tasks[which % 2];
+        if (market.task(id).head != 0) return;
+        open(termsOf(id));
+    }
+
+    function postRound(uint256 which, uint256 seed) external watched(false) {
+        bytes32 id = tasks[which % 2];
+        TaskState memory t = market.task(id);
+        if (t.head == 0 || t.closed || t.pending >= 64) return;
+        if (market.clock() > t.terms.expires) return;
+        uint256 place = stands[id].length;
+        Totals memory totals;
+        if (place > 0) totals = _totals[id][place - 1];
+        uint256 left = t.terms.data - totals.paid[0] - totals.paid[1];
+        totals.paid[0] += seed % (left / 20 + 1);
+        totals.paid[1] += (seed >> 64) % (left / 20 + 1);
+        totals.debited[(seed >> 128) % 2] += (seed >> 130) % t.terms.debitMax;
+        uint32 round = place == 0 ? 1 : stands[id][place - 1].round + 1 + uint32(seed % 2);
+        _post(id, round, totals, uint128(seed % (t.terms.infrastructure / 50)));
+        _totals[id][place] = totals;
+        _lastPost[id] = market.clock();
+    }
+
+    function finalizeDue(uint256 which) external watched(true) {
+        bytes32 id = tasks[which % 2];
+        if (market.task(id).head == 0) return;
+        PostedSettlement[] memory waiting = pending(id);
+        uint256 due = 0;
+        while (due < waiting.length && market.clock() > waiting[due].finalAt) ++due;
+        vm.assertEq(market.finalize(id, waiting), due, "everything that is due, and no more");
+    }
+
+    function markHead(uint256 which) external watched(false) {
+        bytes32 id = tasks[which % 2];
+        if (market.task(id).head == 0) return;
+        vm.prank(arbiter);
+        market.mark(id);
+    }
+
+    function cancelFrom(uint256 which, uint256 seed) external watched(false) {
+        bytes32 id = tasks[which % 2];
+        uint256 waiting = market.task(id).pending;
+        if (waiting == 0) return;
+        uint256 count = stands[id].length;
+        uint256 place = count - 1 - seed % waiting;
+        if (market.clock() > stands[id][place].finalAt) return;
+        PostedSettlement[] memory gone = list(id, place, count);
+        vm.prank(arbiter);
+        market.cancel(id, heads[id][place], gone);
+        forget(id, place);
+    }
+
+    function claimFor(uint256 which, uint256 who) external watched(false) {
+        bytes32 id = tasks[which % 2];
+        uint256 final_ = _finals(id);
+        if (final_ == 0) return;
+        Totals memory totals = _totals[id][final_ - 1];
+        Claim memory c = _claimOf(id, totals, who % 2);
+        (uint128 paid, uint128 debited) = market.claimed(id, c.account);
+        if (c.paid == paid && c.debited == debited) return;
+        claimedSum[id] += c.paid - paid;
+        _claimWatched(c, c.paid - paid, people(who + 1));
+    }
+
+    function _claimWatched(Claim memory c, uint256 due, address bystander) private {
+        uint256 own = token.balanceOf(c.account);
+        uint256 other = token.balanceOf(bystander);
+        claim(c);
+        vm.assertEq(token.balanceOf(c.account) - own, due, "the leaf's address is paid");
+        vm.assertEq(token.balanceOf(bystander), other, "and nobody else");
+    }
+
+    function bondMore(uint256 which, uint256 who, uint256 amount) external watched(false) {
+        bytes32 id = tasks[which % 2];
+        TaskState memory t = market.task(id);
+        if (t.head == 0 || t.closed) return;
+        amount = t.terms.bondMin + amount % (5 * FLN);
+        if (token.balanceOf(people(who)) < amount) return;
+        vm.prank(people(who));
+        market.bond(id, uint128(amount));
+    }
+
+    function unbondAll(uint256 which, uint256 who) external watched(false) {
+        bytes32 id = tasks[which % 2];
+        if (market.bondOf(id, people(who)).amount == 0) return;
+        vm.prank(people(who));
+        market.unbond(id);
+    }
+
+    function withdrawBond(uint256 which, uint256 who) external watched(false) {
+        bytes32 id = tasks[which % 2];
+        AtRisk memory held = market.bondOf(id, people(who));
+        bool closed = market.task(id).closed;
+        if (held.amount == 0 || (held.release == 0 && !closed)) return;
+        bool due = market.clock() >= _earliest(id, held.release, closed);
+        uint256 before = token.balanceOf(people(who));
+        vm.prank(people(who));
+        try market.withdrawBond(id) returns (uint128 amount) {
+            vm.assertTrue(due, "unbonding never early");
+            vm.assertEq(token.balanceOf(people(who)) - before, amount, "to its owner");
+        } catch {
+            vm.assertFalse(due, "and never late");
+        }
+    }
+
+    function stakeMore(uint256 who, uint256 amount) external watched(false) {
+        amount = 1 + amount % (30 * FLN);
+        if (token.balanceOf(people(who)) < amount) return;
+        vm.prank(people(who));
+        market.stake(uint128(amount));
+    }
+
+    function pledgeTo(uint256 which, uint256 who) external watched(false) {
+        bytes32 id = tasks[which % 2];
+        TaskState memory t = market.task(id);
+        if (t.head == 0 || t.closed) return;
+        if (market.stakeOf(people(who)).amount < t.terms.stakeMin) return;
+        vm.prank(people(who));
+        market.pledge(id);
+    }
+
+    function unstakeAll(uint256 who) external watched(false) {
+        if (market.stakeOf(people(who)).amount == 0) return;
+        vm.prank(people(who));
+        market.unstake();
+    }
+
+    function withdrawStake(uint256 who) external watched(false) {
+        AtRisk memory held = market.stakeOf(people(who));
+        if (held.amount == 0 || held.release == 0 || market.clock() < held.release) return;
+        vm.prank(people(who));
+        vm.assertEq(market.withdrawStake(), held.amount, "all of it");
+    }
+
+    function slashSome(uint256 which, uint256 who, bool ofStake, uint256 amount)
+        external
+        watched(false)
+    {
+        bytes32 id = tasks[which % 2];
+        TaskState memory t = market.task(id);
+        if (t.head == 0 || t.closed) return;
+        address whom = people(who);
+        uint256 held = ofStake ? market.stakeOf(whom).amount : market.bondOf(id, whom).amount;
+        if (held == 0 || (ofStake && !market.pledged(id, whom))) return;
+        uint256 room = ofStake ? t.terms.stakeMin - market.slashedOf(id, whom) : held;
+        amount = 1 + amount % (60 * FLN);
+        vm.prank(arbiter);
+        uint256 taken = market.slash(Slash(id, whom, ofStake, uint128(amount), "evidence"));
+        uint256 least = amount < held ? amount : held;
+        vm.assertEq(taken, least < room ? least : room, "slash <= stake, and <= stakeMin");
+    }
+
+    function closeTask(uint256 which, uint256 dice) external watched(true) {
+        bytes32 id = tasks[which % 2];
+        TaskState memory t = market.task(id);
+        // Seldom, or most histories would be short.
+        if (t.head == 0 || t.closed || dice % 8 != 0) return;
+        PostedSettlement[] memory waiting = pending(id);
+        if (waiting.length > 0 && market.clock() <= waiting[waiting.length - 1].finalAt) return;
+        uint256 before = token.balanceOf(buyer);
+        vm.prank(coordinator);
+        uint256 refund = market.close(id, waiting);
+        vm.assertEq(token.balanceOf(buyer) - before, refund, "to the buyer");
+    }
+
+    // ------------------------------------------------------------------------------------------------ inside
+
+    function _finals(bytes32 id) private view returns (uint256) {
+        return stands[id].length - market.task(id).pending;
+    }
+
+    function _earliest(bytes32 id, uint256 release, bool closed) private view returns (uint256) {
+        uint256 windows = 2 * termsOf(id).challengeMs;
+        uint256 posted = _lastPost[id];
+        if (closed) return posted == 0 ? 0 : posted + windows;
+        if (posted == 0) return release;
+        uint256 proven = (posted < release ? posted : release) + windows;
+        return proven > release ? proven : release;
+    }
+
+    function _post(bytes32 id, uint32 round, Totals memory totals, uint128 more) private {
+        uint256 place = stands[id].length;
+        uint128 before = place == 0 ? 0 : stands[id][place - 1].infrastructureTotal;
+        uint128 deposit = termsOf(id).infrastructure;
+        Settlement memory s;
+        s.task = id;
+        s.round = round;
+        s.report = keccak256(abi.encode("report", round));
+        s.root = _heap(totals)[0];
+        s.dataTotal = uint128(totals.paid[0] + totals.paid[1]);
+        s.infrastructureTotal = before + more > deposit ? before : before + more;
+        post(s);
+    }
+
+    function _heap(Totals memory totals) private view returns (bytes32[] memory) {
+        bytes32[] memory leaves = new bytes32[](2);
+        leaves[0] = Tree.leaf(ada, totals.paid[0], totals.debited[0]);
+        leaves[1] = Tree.leaf(ben, totals.paid[1], totals.debited[1]);
+        return Tree.nodes(leaves);
+    }
+
+    function _claimOf(bytes32 id, Totals memory totals, uint256 who)
+        private
+        view
+        returns (Claim memory)
+    {
+        bytes32[] memory heap = _heap(totals);
+        uint256 paid = totals.paid[who];
+        uint256 debited = totals.debited[who];
+        bytes32[] memory proof = Tree.proof(heap, Tree.leaf(people(who), paid, debited));
+        return Claim(id, people(who), paid, debited, proof);
+    }
+}
