@@ -434,18 +434,21 @@ impl Server<'_, '_> {
         };
         let Served { spec, .. } = served;
         let model = model_bytes(spec);
-        let total = model.saturating_mul(order.entries.len() as u64);
+        let models = order.entries.len().saturating_add(order.previous.len());
+        let total = model.saturating_mul(models as u64);
         if total > ORDER_BYTES_MAX {
-            let why = format!("its updates have {total} bytes: at most {ORDER_BYTES_MAX}");
+            let why =
+                format!("its updates and models have {total} bytes: at most {ORDER_BYTES_MAX}");
             return Ok(Err(why));
         }
         let rows =
             self.parts.client.blob(order.holdout, spec.holdout.shown_bytes_max(spec.data.width))?;
         let base = self.fetch(spec.id(), order.base_model, model)?;
-        let previous = match order.previous {
-            Some(digest) => Some(self.fetch(spec.id(), digest, model)?),
-            None => None,
-        };
+        let previous = order
+            .previous
+            .iter()
+            .map(|digest| self.fetch(spec.id(), *digest, model))
+            .collect::<Result<Vec<_>, _>>()?;
         let updates = order
             .entries
             .iter()
@@ -458,7 +461,7 @@ impl Server<'_, '_> {
             holdout: &rows,
             entries: &order.entries,
             updates: &updates,
-            previous: previous.as_deref(),
+            previous: &previous,
         };
         let outcome = carry_out(&inputs, self.parts.engine);
         Ok(outcome.map(|outcome| outcome.result).map_err(|error| error.to_string()))

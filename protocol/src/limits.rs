@@ -41,3 +41,6 @@ pub const ACCOUNTS_MAX: usize = 20_000;
 pub const PROOF_LEN_MAX: usize = 64;
 /// Largest canonical message other than blobs, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Rounds back to which updates are held against what the rounds did to the model.
+pub const PUBLIC_STEPS_MAX: usize = 8;

@@ -41,8 +41,8 @@ pub struct Entry {
 pub enum Origin {
     /// The update of this sender, which was committed earlier.
     Update(Address),
-    /// What the round before did to the model, which everybody knows.
-    LastStep,
+    /// What the rounds before did to the model, which everybody knows: one such step, or a mixture.
+    PublicSteps,
 }
 
 /// An update repeats what was there before it.

@@ -151,8 +151,8 @@ fn treated(treatment: Treatment) -> String {
             "The update repeats that of {sender}, which was committed earlier (cosine {cosine}): it \
              was set aside and is worth nothing. The earliest commit owns the work."
         ),
-        Some(Repeat { of: Origin::LastStep, cosine }) => format!(
-            "The update repeats what the round before did to the model (cosine {cosine}), which \
+        Some(Repeat { of: Origin::PublicSteps, cosine }) => format!(
+            "The update repeats what the rounds before did to the model (cosine {cosine}), which \
              everybody knows: it was set aside and is worth nothing."
         ),
         None if treatment.clip < Micro::ONE => format!(
@@ -196,8 +196,8 @@ mod tests {
         let sender = Address([7; 20]).to_string();
         assert!(copy.contains(&sender) && copy.contains("cosine 0.987654"), "{copy}");
         assert!(copy.contains("earliest commit"), "{copy}");
-        let replay = set_aside(Origin::LastStep);
-        assert!(replay.contains("the round before") && replay.contains("0.987654"), "{replay}");
+        let replay = set_aside(Origin::PublicSteps);
+        assert!(replay.contains("the rounds before") && replay.contains("0.987654"), "{replay}");
         let clipped = treated(Treatment { clip: Micro(432_000), repeats: None });
         assert!(clipped.contains("shortened to 0.432 of its length"), "{clipped}");
         let longer = treated(Treatment { clip: Micro(1_250_000), repeats: None });

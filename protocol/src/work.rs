@@ -25,9 +25,10 @@ pub struct WorkOrder {
     pub entries: Vec<Entry>,
     /// After this moment the coordinator does the work itself.
     pub due: Tick,
-    /// Digest of the model that the round before began with; absent in round 1. Its difference to `base_model` is the
-    /// public step that nobody is paid for twice.
-    pub previous: Option<Digest>,
+    /// Digests of the models that the rounds before began with, the latest first, at most
+    /// [`PUBLIC_STEPS_MAX`](crate::limits::PUBLIC_STEPS_MAX); none in round 1. From each to the one after it is a public
+    /// step, which nobody is paid for twice.
+    pub previous: Vec<Digest>,
 }
 
 impl Canonical for WorkOrder {

@@ -250,7 +250,7 @@ fn closed(
         commits: commits.clone(),
         entries: entries.clone(),
         due: Tick(700_000),
-        previous: None,
+        previous: vec![offer.base_model],
     };
     let metrics =
         Metrics { rows: 36, correct_before: 3, correct_after: 20, loss_after_nano: 2_202_585_092 };

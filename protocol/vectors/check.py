@@ -189,7 +189,7 @@ entry = fields(
     ("rows_declared", u64), ("rows_counted", u64), ("bond", amount), ("order", u32),
 )
 repeat = fields(
-    ("of", named(("update", address), ("last_step", None))), ("cosine", micro)
+    ("of", named(("update", address), ("public_steps", None))), ("cosine", micro)
 )
 treatment = fields(("clip", micro), ("repeats", option(repeat)))
 scored = fields(
@@ -244,7 +244,7 @@ report = fields(
 work_order = fields(
     ("scope", scope), ("base_model", digest), ("holdout", digest),
     ("commits", many(pair(address, digest))), ("entries", many(entry)), ("due", u64),
-    ("previous", option(digest)),
+    ("previous", many(digest)),
 )
 work_record = fields(
     ("market", market), ("order", digest), ("provider", address),

@@ -1,9 +1,10 @@
 //! The audit of one round: nobody's word is taken for anything that can be computed.
 
 use florin_learning::Engine;
+use florin_protocol::limits::PUBLIC_STEPS_MAX;
 use florin_protocol::{
-    AbandonReason, Canonical, Closing, Code, Offer, Rejection, Report, RoundOutcome, TaskSpec,
-    UpdateHeader, WorkResult, blob_digest, close_round, draw_rows, round_seed,
+    AbandonReason, Canonical, Closing, Code, Digest, Offer, Rejection, Report, RoundOutcome,
+    TaskSpec, UpdateHeader, WorkResult, blob_digest, close_round, draw_rows, round_seed,
 };
 use serde_json::Value;
 
@@ -32,6 +33,8 @@ pub struct AuditInputs<'a> {
     pub report: &'a Report,
     /// The report of the round before.
     pub before: Option<&'a Report>,
+    /// The digests of the models that all earlier rounds began with, the latest first.
+    pub earlier: &'a [Digest],
     /// The rows of the holdout that all earlier rounds were judged by, in any order.
     pub exposed: &'a [u32],
     /// The headers of the updates, in the order of the entries.
@@ -97,7 +100,7 @@ pub(crate) fn stated_result(report: &Report) -> Option<WorkResult> {
 
 /// Whether the bytes are those the report names, and whether its entries are what the senders signed.
 fn evidence(inputs: &AuditInputs<'_>, found: &mut Vec<Difference>) {
-    let AuditInputs { round, offer, report, before, headers, .. } = *inputs;
+    let AuditInputs { round, offer, report, before, earlier, headers, .. } = *inputs;
     let spec = round.spec;
     let mut equal = |line: &str, reported: &dyn ToString, recomputed: &dyn ToString| {
         let (reported, recomputed) = (reported.to_string(), recomputed.to_string());
@@ -113,8 +116,9 @@ fn evidence(inputs: &AuditInputs<'_>, found: &mut Vec<Difference>) {
     equal("offer.base_model", &offer.base_model, &base);
     equal("scope.task", &report.scope.task, &spec.id());
     equal("base model's bytes", &report.base_model, &blob_digest(round.base));
-    let (stated, given) = (before.map(|report| report.base_model), round.previous.map(blob_digest));
-    equal("previous base model's bytes", &format!("{stated:?}"), &format!("{given:?}"));
+    let stated: Vec<&Digest> = earlier.iter().take(PUBLIC_STEPS_MAX).collect();
+    let given: Vec<Digest> = round.previous.iter().map(|bytes| blob_digest(bytes)).collect();
+    equal("earlier base models' bytes", &format!("{stated:?}"), &format!("{given:?}"));
     let pool = spec.pool_of_round(report.scope.round, before);
     let pool = pool.map_or_else(|error| error.to_string(), |pool| pool.to_string());
     equal("offer.pool", &offer.pool, &pool);

@@ -34,8 +34,9 @@ pub struct Inputs<'a> {
     pub entries: &'a [Entry],
     /// Their bytes, in the order of the entries.
     pub updates: &'a [Vec<u8>],
-    /// The model that the round before began with; absent in round 1.
-    pub previous: Option<&'a [u8]>,
+    /// The models that the rounds before began with, the latest first, at most
+    /// [`PUBLIC_STEPS_MAX`](florin_protocol::limits::PUBLIC_STEPS_MAX).
+    pub previous: &'a [Vec<u8>],
 }
 
 /// What the work gives.
@@ -126,12 +127,14 @@ impl Opened {
                 check_update(spec, bytes).map_err(input(&format!("update of {}", entry.sender)))
             })
             .collect::<Result<Vec<_>, _>>()?;
-        let previous = inputs.previous.map(|bytes| check_model(spec, bytes)).transpose();
-        let previous = previous.map_err(input("the round before's base model"))?;
-        let step = previous
-            .map(|before| base.iter().zip(before).map(|(now, before)| now - before).collect());
-        let step: Option<Vec<f32>> = step;
-        let held = protect(spec.rounds.protection, entries, deltas, step.as_deref());
+        let mut steps = Vec::with_capacity(inputs.previous.len());
+        let mut after = base.clone();
+        for bytes in inputs.previous {
+            let before = check_model(spec, bytes).map_err(input("an earlier base model"))?;
+            steps.push(after.iter().zip(&before).map(|(after, before)| after - before).collect());
+            after = before;
+        }
+        let held = protect(spec.rounds.protection, entries, deltas, &steps);
         Ok(Self { model: model_spec(&spec.model), base, held, holdout })
     }
 
@@ -257,8 +260,8 @@ pub struct Disagreement {
 fn said(repeats: Option<Repeat>) -> String {
     match repeats {
         None => "nothing".to_owned(),
-        Some(Repeat { of: Origin::LastStep, cosine }) => {
-            format!("the last step (cosine {cosine})")
+        Some(Repeat { of: Origin::PublicSteps, cosine }) => {
+            format!("the public steps (cosine {cosine})")
         }
         Some(Repeat { of: Origin::Update(sender), cosine }) => {
             format!("the update of {sender} (cosine {cosine})")

@@ -186,7 +186,7 @@ impl World {
             holdout: shown,
             entries: &self.entries,
             updates: &self.updates,
-            previous: None,
+            previous: &[],
         }
     }
 
@@ -239,6 +239,7 @@ impl World {
             offer: &self.offer,
             report,
             before: None,
+            earlier: &[],
             exposed,
             headers: &self.headers,
         }
@@ -316,7 +317,7 @@ fn every_forgery_is_named_by_its_line() {
             r.valuation.as_mut().unwrap().scores[0].treatment.clip = Micro(999_999);
         }),
         ("valuation.scores[1].treatment.repeats", |r| {
-            let repeat = Repeat { of: Origin::LastStep, cosine: Micro::ONE };
+            let repeat = Repeat { of: Origin::PublicSteps, cosine: Micro::ONE };
             r.valuation.as_mut().unwrap().scores[1].treatment.repeats = Some(repeat);
         }),
         ("entries' orders distinct, from 1 to the number of commits", |r| r.entries[1].order = 1),
@@ -406,14 +407,15 @@ fn the_step_of_the_round_before_is_nobodys_work() {
     let before: Vec<f32> = base.iter().zip(&delta).map(|(base, step)| base - step).collect();
     let previous = encode(&world.spec, &before);
     let (drawn, shown) = (world.drawn(), world.shown());
-    let inputs = Inputs { previous: Some(&previous), ..world.inputs(&drawn, &shown) };
+    let previous = [previous];
+    let inputs = Inputs { previous: &previous, ..world.inputs(&drawn, &shown) };
     let scores = carry_out(&inputs, &mut Reference::new()).unwrap().result.valuation.scores;
-    assert_eq!(scores[0].treatment.repeats.unwrap().of, Origin::LastStep);
+    assert_eq!(scores[0].treatment.repeats.unwrap().of, Origin::PublicSteps);
     assert_eq!(scores[1].treatment.repeats, None);
     let report = world.report(Ok(&world.outcome().result));
     let inputs = AuditInputs { round: inputs, ..world.audited(&report, &shown, &[]) };
     let found = audit_round(&inputs, &mut Reference::new()).unwrap();
-    assert_eq!(found[0].line, "previous base model's bytes");
+    assert_eq!(found[0].line, "earlier base models' bytes");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The rows that judge a round: drawn when its reveals are closed, shown before anybody works with them, and never used
 //! again.
 
+use florin_protocol::limits::PUBLIC_STEPS_MAX;
 use florin_protocol::{
     Address, Code, Digest, Rejection, Round, TaskId, Tick, WorkOrder, draw_rows, round_seed,
 };
@@ -73,10 +74,16 @@ impl TaskState {
             commits: running.said(),
             entries: self.entries(running),
             due: now.after_ms(self.spec.rounds.value_ms),
-            previous: self.past.last().map(|past| past.report.base_model),
+            previous: self.earlier_models(),
         };
         self.public.insert(shown);
         self.order_work(order);
+    }
+
+    /// What the rounds before began with, the latest first.
+    fn earlier_models(&self) -> Vec<Digest> {
+        let latest = self.past.iter().rev().take(PUBLIC_STEPS_MAX);
+        latest.map(|past| past.report.base_model).collect()
     }
 }
 

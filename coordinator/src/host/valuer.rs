@@ -70,7 +70,8 @@ impl Valuer for WorkValuer {
     ) -> Result<Outcome, ValuerError> {
         let base = blobs.read(order.base_model)?;
         let shown = blobs.read(order.holdout)?;
-        let previous = order.previous.map(|digest| blobs.read(digest)).transpose()?;
+        let previous = order.previous.iter().map(|digest| blobs.read(*digest));
+        let previous = previous.collect::<Result<Vec<_>, _>>()?;
         let updates = order.entries.iter().map(|entry| blobs.read(entry.update));
         let updates = updates.collect::<Result<Vec<_>, _>>()?;
         let inputs = Inputs {
@@ -80,7 +81,7 @@ impl Valuer for WorkValuer {
             holdout: &shown,
             entries: &order.entries,
             updates: &updates,
-            previous: previous.as_deref(),
+            previous: &previous,
         };
         florin_work::carry_out(&inputs, self.engine.as_mut()).map_err(|error| match error {
             WorkError::Valuation(_) | WorkError::Aggregation(_) | WorkError::Loss(_) => {

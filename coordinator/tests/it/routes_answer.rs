@@ -40,7 +40,7 @@ async fn a_whole_task_is_run_settled_proved_and_audited() {
 /// Every report is signed, chained, and what an auditor recomputes from public bytes.
 async fn check_reports(shop: &Shop, key: NodeKey) {
     let mut before: Option<Report> = None;
-    let mut exposed = Vec::new();
+    let (mut earlier, mut previous, mut exposed) = (Vec::new(), Vec::new(), Vec::new());
     for round in 1..=2 {
         let path = |what: &str| format!("tasks/{}/rounds/{round}/{what}", shop.id);
         let report: Signed<Report> = shop.get(&path("report")).await.unwrap();
@@ -56,10 +56,6 @@ async fn check_reports(shop: &Shop, key: NodeKey) {
         let (status, rows) = shop.send("GET", &path("holdout"), Body::empty()).await;
         assert_eq!(status, StatusCode::OK);
         assert_eq!(blob_digest(&blob(shop, report.model).await), report.model);
-        let previous = match &before {
-            Some(before) => Some(blob(shop, before.base_model).await),
-            None => None,
-        };
         let headers: Vec<UpdateHeader> = headers.into_iter().map(|header| header.body).collect();
         let inputs = AuditInputs {
             round: Inputs {
@@ -69,11 +65,12 @@ async fn check_reports(shop: &Shop, key: NodeKey) {
                 holdout: &rows,
                 entries: &report.entries,
                 updates: &updates,
-                previous: previous.as_deref(),
+                previous: &previous,
             },
             offer: &offer.body,
             report: &report,
             before: before.as_ref(),
+            earlier: &earlier,
             exposed: &exposed,
             headers: &headers,
         };
@@ -82,6 +79,8 @@ async fn check_reports(shop: &Shop, key: NodeKey) {
         assert!(differences.is_empty(), "{differences:?}");
         assert!(!report.data_total.is_zero());
         exposed.extend(&report.holdout.rows);
+        earlier.insert(0, report.base_model);
+        previous.insert(0, base);
         before = Some(report);
     }
 }
@@ -254,7 +253,7 @@ async fn a_provider_is_paid_for_work_that_the_coordinator_recomputes() {
         holdout: &rows,
         entries: &order.entries,
         updates: &updates,
-        previous: None,
+        previous: &[],
     };
     let mut engine = florin_learning::engine(EngineKind::Reference, 1).unwrap();
     let result = florin_work::carry_out(&inputs, engine.as_mut()).unwrap().result;

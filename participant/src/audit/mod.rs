@@ -26,6 +26,7 @@ use std::ops::RangeInclusive;
 
 use florin_learning::Engine;
 use florin_ledger::{Ledger, LedgerError};
+use florin_protocol::limits::PUBLIC_STEPS_MAX;
 use florin_protocol::{
     Address, Canonical, Digest, NodeKey, Offer, Receipt, Report, Role, Round, RoundOutcome, Scope,
     Signed, TaskId, TaskSpec, TaskView, UpdateHeader,
@@ -183,7 +184,7 @@ pub fn audit_task(
                 audited.push(chain_broken(&report, before));
             }
         }
-        auditor.exposed.extend(&report.holdout.rows);
+        auditor.pass(&report);
         reports.push(report);
     }
     let ledger = books::audit(client, ledger, &view.spec, &mut reports)?;
@@ -210,7 +211,7 @@ pub fn audit_round(
     let mut before = None;
     for earlier in (1..round.0).map(Round) {
         let report = client.report(task, earlier)?.body;
-        auditor.exposed.extend(&report.holdout.rows);
+        auditor.pass(&report);
         before = Some(report);
     }
     let report = client.report(task, round)?.body;
@@ -233,8 +234,8 @@ struct Bytes {
     /// The rows that judge it; empty where too few updates came.
     shown: Vec<u8>,
     updates: Vec<Vec<u8>>,
-    /// The model that the round before began with; absent in round 1.
-    previous: Option<Vec<u8>>,
+    /// The models that the rounds before began with, the latest first, as many as count.
+    previous: Vec<Vec<u8>>,
 }
 
 /// What a round's report says of itself and its neighbours.
@@ -249,6 +250,8 @@ struct Auditor<'a> {
     client: &'a Client,
     ledger: Option<&'a dyn Ledger>,
     spec: &'a TaskSpec,
+    /// Digests of the models that the rounds before began with, the latest first.
+    earlier: Vec<Digest>,
     /// The rows of the holdout that judged the rounds before.
     exposed: Vec<u32>,
     spot: Option<Spot>,
@@ -266,8 +269,14 @@ impl<'a> Auditor<'a> {
         spot: Option<Spot>,
     ) -> Self {
         let (keys, paid) = (BTreeMap::new(), BTreeMap::new());
-        let (exposed, untold) = (Vec::new(), Vec::new());
-        Self { client, ledger, spec: &view.spec, exposed, spot, keys, paid, untold }
+        let (earlier, exposed, untold) = (Vec::new(), Vec::new(), Vec::new());
+        Self { client, ledger, spec: &view.spec, earlier, exposed, spot, keys, paid, untold }
+    }
+
+    /// Goes on to the round after this one.
+    fn pass(&mut self, report: &Report) {
+        self.earlier.insert(0, report.base_model);
+        self.exposed.extend(&report.holdout.rows);
     }
 
     fn audit(
@@ -286,7 +295,7 @@ impl<'a> Auditor<'a> {
         let headers: Vec<UpdateHeader> = headers.into_iter().map(|signed| signed.body).collect();
         let papers = Papers { report, before, offer: &offer, headers: &headers };
         let mut spotted = None;
-        let recomputed = match self.bytes(report, before, &mut found)? {
+        let recomputed = match self.bytes(report, &mut found)? {
             Some(bytes) if found.is_empty() => {
                 spotted = self.recompute(&papers, &bytes, engine, &mut found)?;
                 true
@@ -367,11 +376,11 @@ impl<'a> Auditor<'a> {
     fn bytes(
         &self,
         report: &Report,
-        before: Option<&Report>,
         found: &mut Vec<Difference>,
     ) -> Result<Option<Bytes>, AuditError> {
         let limit = florin_work::model_bytes(self.spec);
-        let total = limit.saturating_mul(report.entries.len() as u64);
+        let models = report.entries.len().saturating_add(self.earlier.len().min(PUBLIC_STEPS_MAX));
+        let total = limit.saturating_mul(models as u64);
         if total > ORDER_BYTES_MAX {
             let line = difference("entries", &format!("{total} bytes"), &"more than is audited");
             found.push(line);
@@ -383,12 +392,12 @@ impl<'a> Auditor<'a> {
             let line = format!("entries[{i}].update");
             updates.extend(self.blob(&line, entry.update, limit, found)?);
         }
-        let previous = match before {
-            Some(before) => self.blob("previous.base_model", before.base_model, limit, found)?,
-            None => None,
-        };
-        let complete =
-            updates.len() == report.entries.len() && previous.is_some() == before.is_some();
+        let known = self.earlier.iter().take(PUBLIC_STEPS_MAX);
+        let mut previous = Vec::with_capacity(known.len());
+        for digest in known.clone() {
+            previous.extend(self.blob("an earlier base_model", *digest, limit, found)?);
+        }
+        let complete = updates.len() == report.entries.len() && previous.len() == known.len();
         let shown = self.shown(report, found)?;
         let both = base.filter(|_| complete).zip(shown);
         Ok(both.map(|(base, shown)| Bytes { base, shown, updates, previous }))
@@ -446,7 +455,6 @@ impl<'a> Auditor<'a> {
     ) -> Result<Option<Spotted>, AuditError> {
         let Papers { report, before, offer, headers } = *papers;
         let Bytes { base, shown, updates, previous } = bytes;
-        let previous = previous.as_deref();
         let inputs = AuditInputs {
             round: Inputs {
                 spec: self.spec,
@@ -460,6 +468,7 @@ impl<'a> Auditor<'a> {
             offer,
             report,
             before,
+            earlier: &self.earlier,
             exposed: &self.exposed,
             headers,
         };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use florin_learning::{EngineKind, engine};
 use florin_ledger::{Claim, Ledger, LocalChain, Settlement};
+use florin_protocol::limits::PUBLIC_STEPS_MAX;
 use florin_protocol::{
     AbandonReason, Address, Amount, BlobRequest, Canonical, ClaimProof, Closing, Code, Commit,
     Digest, Enrol, Entry, MarketInfo, Missing, NodeSigner, Offer, Phase, Receipt, Registration,
@@ -398,11 +399,17 @@ impl State {
                 commits: self.said(),
                 entries,
                 due: Tick::NEVER,
-                previous: self.past.last().map(|past| past.report.base_model),
+                previous: self.earlier_models(),
             });
         } else {
             self.settle(&[]);
         }
+    }
+
+    /// What the rounds before began with, the latest first.
+    fn earlier_models(&self) -> Vec<Digest> {
+        let latest = self.past.iter().rev().take(PUBLIC_STEPS_MAX);
+        latest.map(|past| past.report.base_model).collect()
     }
 
     fn record(&mut self, said: &Signed<WorkRecord>) -> Answer {
@@ -457,7 +464,8 @@ impl State {
         let updates: Vec<Vec<u8>> =
             entries.iter().map(|entry| self.blobs[&entry.update].clone()).collect();
         let drawn = self.draw(offer, entries).1;
-        let previous = self.past.last().map(|past| &self.blobs[&past.report.base_model]);
+        let previous = self.earlier_models();
+        let previous: Vec<Vec<u8>> = previous.iter().map(|of| self.blobs[of].clone()).collect();
         let inputs = Inputs {
             spec: &self.spec,
             base: &self.blobs[&offer.base_model],
@@ -465,7 +473,7 @@ impl State {
             holdout: &self.holdout.show(&drawn).unwrap().to_bytes(),
             entries,
             updates: &updates,
-            previous: previous.map(Vec::as_slice),
+            previous: &previous,
         };
         let mut engine = engine(EngineKind::Reference, 1).unwrap();
         carry_out(&inputs, engine.as_mut()).map_err(|_| AbandonReason::ValuationFailed)

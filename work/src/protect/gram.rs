@@ -1,5 +1,10 @@
 //! Inner products of a round's updates: all that clipping and likeness need to know of them.
 
+use std::ops::Range;
+
+/// A rest of so little squared length, as a share of the whole, is rounding.
+pub(super) const ROUNDING: f64 = 1e-6;
+
 /// Inner product in `f64`: eight interleaved lanes, then the lanes in order, so that every machine finds the same bits.
 fn dot(a: &[f32], b: &[f32]) -> f64 {
     let mut lanes = [0.0_f64; 8];
@@ -38,6 +43,26 @@ impl Gram {
             }
         }
         Self { side, products, dimensions: vectors.first().map_or(0, |vector| vector.len()) }
+    }
+
+    /// The matrix of what all vectors have beyond the `known` ones (Gram and Schmidt, one after the other; what is left of
+    /// a known one is nothing, and one that had nothing left is passed over).
+    #[must_use]
+    pub fn beyond(&self, known: Range<usize>) -> Self {
+        let mut rest = self.clone();
+        for k in known {
+            let square = rest.at(k, k);
+            if square <= ROUNDING * self.at(k, k) {
+                continue;
+            }
+            let along: Vec<f64> = (0..self.side).map(|i| rest.at(i, k)).collect();
+            for i in 0..self.side {
+                for j in 0..self.side {
+                    rest.products[i * self.side + j] -= along[i] * along[j] / square;
+                }
+            }
+        }
+        rest
     }
 
     /// How many numbers a vector has.

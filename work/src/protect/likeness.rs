@@ -5,9 +5,8 @@
 //! part. And what a copy has *beyond* the original agrees with nobody, if it was drawn and not learned.
 
 use super::Gram;
+use super::gram::ROUNDING;
 
-/// A rest of so little squared length, as a share of the whole, is rounding.
-const ROUNDING: f64 = 1e-6;
 /// Cosine from which a third update says something about what is common to a pair. Random directions stay below it in
 /// every model of more than some 600 parameters (five standard deviations).
 const NEAR: f64 = 0.2;
@@ -37,35 +36,68 @@ pub struct Likeness {
     /// Cosine of their own parts: what is left when the others' mean direction is taken from both, less what chance
     /// would give. `None` where nobody else resembles the pair.
     pub own: Option<f64>,
-    /// How well what the update has beyond the earlier vector and the public step agrees with what the others have beyond
+    /// How well what the update has beyond the earlier one and the public steps agrees with what the others have beyond
     /// them, in standard deviations of a random direction: about 1 for noise, 0 where nothing is left. `None` where there
     /// are too few others, or the model has too few parameters.
     pub agreement: Option<f64>,
 }
 
-/// Compares update `later` with `earlier`, an update or another vector of the matrix. The updates are its first
-/// vectors, with these counted rows; `step` is the number of the public step of the round before.
+/// Compares update `later` with update `earlier`. The updates are the first vectors of the matrix, with these counted
+/// rows; `beyond` is the matrix of what all have beyond the public steps.
 #[must_use]
 pub fn likeness(
     gram: &Gram,
+    beyond: &Gram,
     rows: &[u64],
-    step: Option<usize>,
     (later, earlier): (usize, usize),
 ) -> Likeness {
-    let others: Vec<(usize, f64)> = rows
-        .iter()
-        .enumerate()
-        .filter(|&(k, &rows)| k != later && k != earlier && rows > 0 && gram.at(k, k) > 0.0)
-        .map(|(k, &rows)| (k, real(rows)))
-        .collect();
+    let others: Vec<(usize, f64)> =
+        others(gram, rows, later).filter(|(k, _)| *k != earlier).collect();
     let cosine = gram.cosine(later, earlier);
-    let small = gram.dimensions() < DIMENSIONS_MIN;
+    let rests = Rests { gram, beyond, known: Some(earlier) };
     Likeness {
         cosine,
-        same: cosine > if small { SAME_COSINE_SMALL } else { SAME_COSINE },
+        same: cosine > same_cosine(gram),
         own: own(gram, &others, later, earlier),
-        agreement: agreement(gram, &others, later, [Some(earlier), step]),
+        agreement: agreement(&rests, &others, later),
     }
+}
+
+/// How much of one update the public steps together contain.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Replayed {
+    /// Cosine with the nearest mixture of the public steps.
+    pub cosine: f64,
+    /// Whether it is such a mixture, whoever else is there.
+    pub same: bool,
+    /// As [`Likeness::agreement`], of what the update has beyond all of them.
+    pub agreement: Option<f64>,
+}
+
+/// Compares update `later` with all mixtures of the public steps.
+#[must_use]
+pub fn replayed(gram: &Gram, beyond: &Gram, rows: &[u64], later: usize) -> Replayed {
+    let (whole, rest) = (gram.at(later, later), beyond.at(later, later));
+    let share = if whole > 0.0 { (1.0 - rest / whole).clamp(0.0, 1.0) } else { 0.0 };
+    let cosine = share.sqrt();
+    let others: Vec<(usize, f64)> = others(gram, rows, later).collect();
+    let agreement = agreement(&Rests { gram, beyond, known: None }, &others, later);
+    Replayed { cosine, same: cosine > same_cosine(gram), agreement }
+}
+
+fn same_cosine(gram: &Gram) -> f64 {
+    if gram.dimensions() < DIMENSIONS_MIN { SAME_COSINE_SMALL } else { SAME_COSINE }
+}
+
+/// The other updates that moved and have rows.
+fn others<'a>(
+    gram: &'a Gram,
+    rows: &'a [u64],
+    later: usize,
+) -> impl Iterator<Item = (usize, f64)> + 'a {
+    let all = rows.iter().enumerate();
+    let counted = move |&(k, &rows): &(usize, &u64)| k != later && rows > 0 && gram.at(k, k) > 0.0;
+    all.filter(counted).map(|(k, &rows)| (k, real(rows)))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a share of the rows, not an account of them")]
@@ -101,19 +133,14 @@ fn own(gram: &Gram, others: &[(usize, f64)], later: usize, earlier: usize) -> Op
     Some((cosine - chance) / (1.0 - chance))
 }
 
-/// The cosine between the rests of `later` and of the others beyond what is `known`, as large as [`QUORUM`] of the others
-/// do not exceed, by rows or by heads, whichever is larger, times √d. By rows, because identities are cheap; by heads,
-/// because one member with most of the rows must not decide alone that nobody agrees with an honest one.
-fn agreement(
-    gram: &Gram,
-    others: &[(usize, f64)],
-    later: usize,
-    known: [Option<usize>; 2],
-) -> Option<f64> {
-    if others.len() < WITNESSES_MIN || gram.dimensions() < DIMENSIONS_MIN {
+/// The cosine between the rests of `later` and of the others, as large as [`QUORUM`] of the others do not exceed, by rows
+/// or by heads, whichever is larger, times √d. By rows, because identities are cheap; by heads, because one member with
+/// most of the rows must not decide alone that nobody agrees with an honest one.
+fn agreement(rests: &Rests<'_>, others: &[(usize, f64)], later: usize) -> Option<f64> {
+    let dimensions = rests.gram.dimensions();
+    if others.len() < WITNESSES_MIN || dimensions < DIMENSIONS_MIN {
         return None;
     }
-    let rests = Rests::new(gram, known);
     let Some(whole) = rests.length(later) else { return Some(0.0) };
     let mut seen: Vec<(f64, f64)> = others
         .iter()
@@ -127,7 +154,7 @@ fn agreement(
     seen.iter_mut().for_each(|(_, rows)| *rows = 1.0);
     let cosine = by_rows.max(quorum(&seen)?);
     #[expect(clippy::cast_precision_loss, reason = "a model has far fewer than 2^53 parameters")]
-    let root = (gram.dimensions() as f64).sqrt();
+    let root = (dimensions as f64).sqrt();
     Some(cosine * root)
 }
 
@@ -142,37 +169,32 @@ fn quorum(seen: &[(f64, f64)]) -> Option<f64> {
     reached.map(|(value, _)| *value)
 }
 
-/// Inner products of what vectors have beyond one or two known ones (Gram and Schmidt).
+/// Inner products of what vectors have beyond the public steps and one known update.
 struct Rests<'a> {
     gram: &'a Gram,
-    first: Option<usize>,
-    second: Option<usize>,
+    beyond: &'a Gram,
+    known: Option<usize>,
 }
 
-impl<'a> Rests<'a> {
-    fn new(gram: &'a Gram, [first, second]: [Option<usize>; 2]) -> Self {
-        let mut rests = Self { gram, first, second: None };
-        // What the second has beyond the first must be more than rounding.
-        rests.second = second.filter(|&known| rests.length(known).is_some());
-        rests
-    }
-
+impl Rests<'_> {
     fn product(&self, a: usize, b: usize) -> f64 {
-        let product = self.beyond_first(a, b);
-        let Some(known) = self.second else { return product };
-        let (a, b) = (self.beyond_first(a, known), self.beyond_first(b, known));
-        product - a * b / self.beyond_first(known, known)
-    }
-
-    fn beyond_first(&self, a: usize, b: usize) -> f64 {
-        let Some(known) = self.first else { return self.gram.at(a, b) };
-        let along = self.gram.at(known, known);
-        self.gram.at(a, b) - self.gram.at(a, known) * self.gram.at(b, known) / along
+        let product = self.beyond.at(a, b);
+        match self.known {
+            Some(known) if self.is_more_than_rounding(known, self.beyond.at(known, known)) => {
+                let along = self.beyond.at(known, known);
+                product - self.beyond.at(a, known) * self.beyond.at(b, known) / along
+            }
+            _ => product,
+        }
     }
 
     /// The length of a rest; `None` where it is rounding.
     fn length(&self, k: usize) -> Option<f64> {
         let square = self.product(k, k);
-        (square > ROUNDING * self.gram.at(k, k)).then(|| square.sqrt())
+        self.is_more_than_rounding(k, square).then(|| square.sqrt())
+    }
+
+    fn is_more_than_rounding(&self, k: usize, square: f64) -> bool {
+        square > ROUNDING * self.gram.at(k, k)
     }
 }

@@ -1,8 +1,9 @@
 //! What is done to a round's updates before they are valued, so that nobody gains by how it sends its work.
 //!
-//! First, an update that repeats an earlier commit or the public step of the round before is **set aside**: it becomes
-//! zero, and its rows do not count. Then all updates are brought to the length of the cohort's median: **clipped**, or lengthened. Both are pure
-//! functions of decoded updates, rows and the order of commits; coordinator, provider and auditor come to the same bits.
+//! First, an update that repeats an earlier commit or the public steps of the rounds before is **set aside**: it becomes
+//! zero, and its rows do not count. Then all updates are brought to the length of the cohort's median: **clipped**, or
+//! lengthened. Both are pure functions of decoded updates, rows and the order of commits; coordinator, provider and
+//! auditor come to the same bits.
 
 mod clip;
 mod gram;
@@ -16,10 +17,12 @@ use florin_protocol::{Clip, Entry, Micro, Origin, Protection, Repeat, Repeats, T
 
 pub use clip::{clip_factor, median_norm, rescaled};
 pub use gram::Gram;
-pub use likeness::{Likeness, SAME_COSINE, SAME_COSINE_SMALL, likeness};
-pub use repeats::{
-    Found, NOISY_AGREEMENT, NOISY_COSINE, NOISY_OWN, REPLAY_COSINE, REPLAY_OWN, repeats,
-};
+pub use likeness::{Likeness, Replayed, SAME_COSINE, SAME_COSINE_SMALL, likeness, replayed};
+pub use repeats::{Found, NOISY_AGREEMENT, NOISY_COSINE, NOISY_OWN, REPLAY_COSINE, repeats};
+
+/// A model has that many parameters for every public step that is looked for, or else one step only: mixtures of many
+/// steps would fill a small model's space.
+const PARAMETERS_PER_STEP: usize = 50;
 
 /// A round's updates as they are valued, in the order of the entries.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,18 +44,19 @@ impl Protected {
     }
 }
 
-/// Applies a task's protection. `step` is what the round before did to the model; everybody knows it.
+/// Applies a task's protection. `steps` are what the rounds before did to the model, the latest first; everybody knows
+/// them.
 #[must_use]
 pub fn protect(
     rules: Protection,
     entries: &[Entry],
     mut deltas: Vec<Vec<f32>>,
-    step: Option<&[f32]>,
+    steps: &[Vec<f32>],
 ) -> Protected {
     let mut rows: Vec<u64> = entries.iter().map(|entry| entry.rows_counted).collect();
     let repeats = match rules.repeats {
         Repeats::Counted => vec![None; entries.len()],
-        Repeats::SetAside => find(entries, &rows, &deltas, step),
+        Repeats::SetAside => find(entries, &rows, &deltas, steps),
     };
     for ((delta, rows), repeat) in deltas.iter_mut().zip(&mut rows).zip(&repeats) {
         if repeat.is_some() {
@@ -71,14 +75,15 @@ fn find(
     entries: &[Entry],
     rows: &[u64],
     deltas: &[Vec<f32>],
-    step: Option<&[f32]>,
+    steps: &[Vec<f32>],
 ) -> Vec<Option<Repeat>> {
-    let mut vectors: Vec<&[f32]> = deltas.iter().map(Vec::as_slice).collect();
-    vectors.extend(step);
+    let parameters = deltas.first().map_or(0, Vec::len);
+    let steps = &steps[..steps.len().min((parameters / PARAMETERS_PER_STEP).max(1))];
+    let vectors: Vec<&[f32]> = deltas.iter().chain(steps).map(Vec::as_slice).collect();
     let orders: Vec<u32> = entries.iter().map(|entry| entry.order).collect();
-    let found = repeats(&Gram::of(&vectors), rows, &orders, step.map(|_| entries.len()));
+    let found = repeats(&Gram::of(&vectors), rows, &orders, entries.len()..vectors.len());
     let told = |found: Found| Repeat {
-        of: entries.get(found.of).map_or(Origin::LastStep, |entry| Origin::Update(entry.sender)),
+        of: entries.get(found.of).map_or(Origin::PublicSteps, |entry| Origin::Update(entry.sender)),
         cosine: millionths(found.cosine),
     };
     found.into_iter().map(|found| found.map(told)).collect()

@@ -38,7 +38,7 @@ fn the_median_counts_rows_and_not_heads_or_zeros() {
 fn updates_are_brought_to_the_median_and_lengthened_at_most_twice() {
     let entries = [entry(1, 10, 1), entry(2, 10, 2), entry(3, 10, 3)];
     let deltas = vec![vec![3.0, 4.0], vec![0.0, 20.0], vec![4.0, 0.0]];
-    let held = protect(WHOLE, &entries, deltas, None);
+    let held = protect(WHOLE, &entries, deltas, &[]);
     assert_eq!(held.clips, [Micro::ONE, Micro(250_000), Micro(1_250_000)]);
     assert_eq!(held.deltas, [vec![3.0, 4.0], vec![0.0, 5.0], vec![5.0, 0.0]]);
     assert_eq!(held.rows, [10, 10, 10]);
@@ -56,7 +56,7 @@ fn a_copy_is_set_aside_for_the_earliest_commit_whatever_its_length() {
     // The second sender committed first.
     let entries = [entry(1, 10, 2), entry(2, 30, 1), entry(3, 10, 3)];
     let deltas = vec![vec![9.0, 12.0], vec![3.0, 4.0], vec![-4.0, 3.0]];
-    let held = protect(WHOLE, &entries, deltas, None);
+    let held = protect(WHOLE, &entries, deltas, &[]);
     let repeat = Repeat { of: Origin::Update(Address([2; 20])), cosine: Micro::ONE };
     assert_eq!(held.repeats, [Some(repeat), None, None]);
     assert_eq!(held.deltas, [vec![0.0, 0.0], vec![3.0, 4.0], vec![-4.0, 3.0]]);
@@ -67,13 +67,14 @@ fn a_copy_is_set_aside_for_the_earliest_commit_whatever_its_length() {
 fn the_public_step_belongs_to_everybody() {
     let entries = [entry(1, 10, 1), entry(2, 10, 2)];
     let deltas = vec![vec![0.5, 0.5], vec![1.0, 0.0]];
-    let held = protect(WHOLE, &entries, deltas.clone(), Some(&[2.0, 2.0]));
-    let repeat = Repeat { of: Origin::LastStep, cosine: Micro(held.repeats[0].unwrap().cosine.0) };
+    let held = protect(WHOLE, &entries, deltas.clone(), &[vec![2.0, 2.0]]);
+    let repeat =
+        Repeat { of: Origin::PublicSteps, cosine: Micro(held.repeats[0].unwrap().cosine.0) };
     assert_eq!(held.repeats, [Some(repeat), None]);
     assert!(repeat.cosine >= Micro(999_999));
-    // The opposite of the step is nobody's.
-    let back = protect(WHOLE, &entries, deltas, Some(&[-2.0, -2.0]));
-    assert_eq!(back.repeats, [None, None]);
+    // Whoever walks back, or mixes steps, sends nothing new either.
+    let back = protect(WHOLE, &entries, deltas, &[vec![-2.0, -2.0]]);
+    assert_eq!(back.repeats[0].map(|repeat| repeat.of), Some(Origin::PublicSteps));
 }
 
 #[test]
@@ -81,7 +82,7 @@ fn switched_off_nothing_is_touched() {
     let rules = Protection { clip: Clip::None, repeats: Repeats::Counted };
     let entries = [entry(1, 10, 1), entry(2, 10, 2)];
     let deltas = vec![vec![3.0, 4.0], vec![30.0, 40.0]];
-    let held = protect(rules, &entries, deltas.clone(), Some(&[3.0, 4.0]));
+    let held = protect(rules, &entries, deltas.clone(), &[vec![3.0, 4.0]]);
     assert_eq!((held.deltas, held.rows), (deltas, vec![10, 10]));
     assert_eq!((held.clips, held.repeats), (vec![Micro::ONE; 2], vec![None; 2]));
 }
@@ -89,7 +90,7 @@ fn switched_off_nothing_is_touched() {
 #[test]
 fn idle_members_repeat_nothing() {
     let entries = [entry(1, 10, 1), entry(2, 10, 2), entry(3, 10, 3)];
-    let held = protect(WHOLE, &entries, vec![vec![0.0; 2]; 3], Some(&[0.0; 2]));
+    let held = protect(WHOLE, &entries, vec![vec![0.0; 2]; 3], &[vec![0.0; 2]]);
     assert_eq!(held.repeats, [None; 3]);
     assert_eq!(held.rows, [10; 3]);
 }
@@ -108,7 +109,8 @@ fn alike(own: f32) -> Vec<Vec<f32>> {
 fn what_all_share_is_nobodys_own() {
     let updates = alike(0.1);
     let slices: Vec<&[f32]> = updates.iter().map(Vec::as_slice).collect();
-    let found = likeness(&Gram::of(&slices), &[10; 5], None, (1, 0));
+    let gram = Gram::of(&slices);
+    let found = likeness(&gram, &gram, &[10; 5], (1, 0));
     // Nearly the same direction, 1 / 1.01, but the own parts agree no more than chance would have it.
     assert!((found.cosine - 1.0 / 1.01).abs() < 1e-6, "{found:?}");
     assert!(found.own.unwrap().abs() < 1e-6, "{found:?}");
@@ -122,10 +124,42 @@ fn a_copy_among_the_alike_shares_its_own_part() {
     // Noise on an axis of its own, a thirtieth of the length.
     updates[1][15] = 0.033;
     let slices: Vec<&[f32]> = updates.iter().map(Vec::as_slice).collect();
-    let found = likeness(&Gram::of(&slices), &[10; 5], None, (1, 0));
+    let gram = Gram::of(&slices);
+    let found = likeness(&gram, &gram, &[10; 5], (1, 0));
     assert!(found.own.unwrap() > NOISY_OWN, "{found:?}");
     assert!(found.agreement.unwrap() < 1e-3, "{found:?}");
     assert!(found.is_copy());
+}
+
+#[test]
+fn a_mixture_of_older_steps_is_nobodys_work_and_noise_over_it_is_seen() {
+    let seed = 7;
+    let mut draw = Draw::new(seed, 0);
+    let common = direction(&mut draw);
+    let steps: Vec<Vec<f32>> = (0..3)
+        .map(|_| common.iter().zip(direction(&mut draw)).map(|(c, d)| c + d).collect())
+        .collect();
+    let mixed = |by: [f32; 3]| -> Vec<f32> {
+        (0..common.len()).map(|i| (0..3).map(|k| by[k] * steps[k][i]).sum()).collect()
+    };
+    let mut updates = alike_in_part(&mut draw, &common, 5);
+    updates[2] = mixed([0.0, 0.0, 1.0]);
+    updates[3] = mixed([0.2, 0.5, 0.4]);
+    let noise = direction(&mut draw);
+    updates[4] = updates[3].iter().zip(&noise).map(|(step, noise)| step + 0.2 * noise).collect();
+    let slices: Vec<&[f32]> = updates.iter().chain(&steps).map(Vec::as_slice).collect();
+    let found = repeats(&Gram::of(&slices), &[10; 5], &[1, 2, 3, 4, 5], 5..8);
+    let of: Vec<Option<usize>> = found.iter().map(|found| found.map(|found| found.of)).collect();
+    assert_eq!(of, [None, None, Some(5), Some(5), Some(5)], "seed {seed}");
+}
+
+#[test]
+fn a_small_model_is_held_against_one_step_only() {
+    // Two steps span everything that two numbers can say.
+    let entries = [entry(1, 10, 1), entry(2, 10, 2)];
+    let deltas = vec![vec![0.3, 1.0], vec![1.0, 0.2]];
+    let held = protect(WHOLE, &entries, deltas, &[vec![1.0, 0.0], vec![0.0, 1.0]]);
+    assert_eq!(held.repeats, [None, None]);
 }
 
 /// `count` vectors of ten thousand numbers: a common direction and independent own parts of a fifth of the length.
@@ -159,7 +193,7 @@ fn members_who_are_alike_among_others_who_are_not_repeat_nothing() {
         let rows: Vec<u64> =
             (0..near + far).map(|i| if i < near { 10 } else { 10 * rows }).collect();
         let orders: Vec<u32> = (0..rows.len() as u32).collect();
-        let found = repeats(&Gram::of(&slices), &rows, &orders, None);
+        let found = repeats(&Gram::of(&slices), &rows, &orders, 0..0);
         assert_eq!(found, vec![None; near + far], "{near} alike, {far} others, seed {seed}");
     }
 }
@@ -172,7 +206,7 @@ fn in_a_small_model_only_the_same_update_is_a_copy() {
     let slices: Vec<&[f32]> = updates.iter().map(Vec::as_slice).collect();
     let gram = Gram::of(&slices);
     assert!(gram.cosine(1, 0) > SAME_COSINE);
-    let found = repeats(&gram, &[10; 3], &[1, 2, 3], None);
+    let found = repeats(&gram, &[10; 3], &[1, 2, 3], 0..0);
     assert_eq!(
         found.iter().map(|found| found.map(|found| found.of)).collect::<Vec<_>>(),
         [None, None, Some(1)]
@@ -194,18 +228,19 @@ fn a_copy_mixed_with_the_public_step_is_a_copy() {
     let mut slices: Vec<&[f32]> = updates.iter().map(Vec::as_slice).collect();
     slices.push(&step);
     let gram = Gram::of(&slices);
-    let found = repeats(&gram, &[10; 5], &[1, 2, 3, 4, 5], Some(5));
+    let found = repeats(&gram, &[10; 5], &[1, 2, 3, 4, 5], 5..6);
     assert_eq!(found[4].map(|found| found.of), Some(0), "seed {seed}");
     assert_eq!(found[..4], [None; 4]);
     // Who does not know the step takes the mixture for somebody's own work.
-    assert!(!likeness(&gram, &[10; 5], None, (4, 0)).is_copy());
+    assert!(!likeness(&gram, &gram, &[10; 5], (4, 0)).is_copy());
 }
 
 #[test]
 fn where_nobody_resembles_the_pair_only_the_same_update_is_a_copy() {
     let updates = [vec![1.0, 0.0, 0.0], vec![1.0, 0.1, 0.0], vec![0.0, 0.0, 1.0_f32]];
     let slices: Vec<&[f32]> = updates.iter().map(Vec::as_slice).collect();
-    let found = likeness(&Gram::of(&slices), &[10; 3], None, (1, 0));
+    let gram = Gram::of(&slices);
+    let found = likeness(&gram, &gram, &[10; 3], (1, 0));
     assert!(found.cosine > NOISY_COSINE && found.own.is_none(), "{found:?}");
     assert!(!found.is_copy());
 }
@@ -238,7 +273,7 @@ proptest! {
                 deltas.push(own.iter().map(|v| v * by).collect());
                 entries.push(entry(piece as u8 + 10, share, piece as u32 + 10));
             }
-            let held = protect(WHOLE, &entries, deltas, None);
+            let held = protect(WHOLE, &entries, deltas, &[]);
             let total: u64 = held.rows.iter().sum();
             let towards = |at: usize| {
                 let along: f32 = held.deltas[at].iter().zip(&own).map(|(a, b)| a * b).sum();

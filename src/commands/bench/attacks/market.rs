@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Context;
 use florin_learning::{Dataset, Reference};
+use florin_protocol::limits::PUBLIC_STEPS_MAX;
 use florin_protocol::{
     Address, Aggregation, Amount, Budget, Canonical, ChainId, Closing, DataSchema, Digest, Entry,
     Estimator, Holdout, Market as Name, Micro, Model, Offer, Protection, Report, Round, RoundRules,
@@ -35,7 +36,8 @@ pub(super) struct Market {
     /// Rows of the holdout that judged the rounds before.
     exposed: Vec<u32>,
     base: Vec<u8>,
-    previous: Option<Vec<u8>>,
+    /// What the rounds before began with, the latest first.
+    previous: Vec<Vec<u8>>,
     before: Option<Report>,
     engine: Reference,
 }
@@ -128,7 +130,7 @@ impl Market {
             holdout,
             exposed: Vec::new(),
             base: Vec::new(),
-            previous: None,
+            previous: Vec::new(),
             before: None,
             engine: Reference::new(),
         };
@@ -187,7 +189,7 @@ impl Market {
                 holdout: &shown.to_bytes(),
                 entries: &entries,
                 updates: &updates,
-                previous: self.previous.as_deref(),
+                previous: &self.previous[..self.previous.len().min(PUBLIC_STEPS_MAX)],
             },
             &mut self.engine,
         )?;
@@ -202,7 +204,7 @@ impl Market {
             result: Ok(&outcome.result),
             work: &[],
         })?;
-        self.previous = Some(std::mem::replace(&mut self.base, outcome.model));
+        self.previous.insert(0, std::mem::replace(&mut self.base, outcome.model));
         self.before = Some(report);
         Ok(outcome.result.valuation.scores)
     }

@@ -2,7 +2,7 @@
 //! copies and replays under noise, over every setting in which a cohort may train.
 
 use florin_learning::Partition;
-use florin_work::protect::{Gram, likeness};
+use florin_work::protect::{Gram, likeness, replayed};
 
 use super::learn::{Cohort, Setting, sgd};
 use super::noise::Noise;
@@ -142,16 +142,16 @@ fn study(setting: &Setting) -> anyhow::Result<Found> {
     let total: u64 = rows.iter().sum();
     let mut noise = Noise::new(setting.seed);
     let mut base = cohort.start();
-    let mut step: Option<Vec<f32>> = None;
+    let mut steps: Vec<Vec<f32>> = Vec::new();
     let mut found = Found::default();
     for round in 0..ROUNDS {
         let honest = (0..setting.members)
             .map(|member| cohort.honest(&base, member, round))
             .collect::<Result<Vec<_>, _>>()?;
         for junk in JUNK.into_iter().filter(|junk| *junk == 0 || setting.members >= 6) {
-            compare(&honest, &rows, step.as_deref(), junk, &mut noise, &mut found);
+            compare(&honest, &rows, &steps, junk, &mut noise, &mut found);
         }
-        disguise(&honest, &rows, step.as_deref(), &mut noise, &mut found);
+        disguise(&honest, &rows, &steps, &mut noise, &mut found);
         let mean: Vec<f32> = (0..base.len())
             .map(|at| {
                 let parts = honest.iter().zip(&rows).map(|(delta, rows)| delta[at] * *rows as f32);
@@ -159,16 +159,16 @@ fn study(setting: &Setting) -> anyhow::Result<Found> {
             })
             .collect();
         base.iter_mut().zip(&mean).for_each(|(base, step)| *base += step);
-        step = Some(mean);
+        steps.insert(0, mean);
     }
     Ok(found)
 }
 
-/// Honest members with each other and with the step, while noise sits on the last `junk` seats.
+/// Honest members with each other and with the steps so far, while noise sits on the last `junk` seats.
 fn compare(
     honest: &[Vec<f32>],
     rows: &[u64],
-    step: Option<&[f32]>,
+    steps: &[Vec<f32>],
     junk: usize,
     noise: &mut Noise,
     found: &mut Found,
@@ -178,48 +178,48 @@ fn compare(
     for update in &mut updates[kept..] {
         *update = noise.direction(update.len(), florin_learning::params::norm(update));
     }
-    let gram = gram(&updates, step);
-    let known = step.map(|_| updates.len());
+    let gram = gram(&updates, steps);
+    let beyond = gram.beyond(updates.len()..updates.len() + steps.len());
     for later in 0..kept {
         for earlier in (0..kept).filter(|earlier| *earlier != later) {
-            let copy = likeness(&gram, rows, known, (later, earlier)).is_copy();
+            let copy = likeness(&gram, &beyond, rows, (later, earlier)).is_copy();
             let count = if junk == 0 { &mut found.pairs } else { &mut found.beside_noise };
             count.note(copy);
         }
-        if let Some(step) = known {
-            let replay = likeness(&gram, rows, known, (later, step)).is_replay();
+        if !steps.is_empty() {
+            let replay = replayed(&gram, &beyond, rows, later).is_replay();
             let count = if junk == 0 { &mut found.steps } else { &mut found.beside_noise };
             count.note(replay);
         }
     }
 }
 
-/// A copy of the first member's update, and a replay of the step, on the last seat.
+/// A copy of the first member's update, and a replay of the last step, on the last seat.
 fn disguise(
     honest: &[Vec<f32>],
     rows: &[u64],
-    step: Option<&[f32]>,
+    steps: &[Vec<f32>],
     noise: &mut Noise,
     found: &mut Found,
 ) {
     let last = honest.len() - 1;
-    let known = step.map(|_| honest.len());
+    let known = honest.len()..honest.len() + steps.len();
     let mut updates = honest.to_vec();
     for (at, share) in NOISES.into_iter().enumerate() {
         updates[last] = noise.under(&honest[0], share);
-        let copied = likeness(&gram(&updates, step), rows, known, (last, 0));
+        let all = gram(&updates, steps);
+        let copied = likeness(&all, &all.beyond(known.clone()), rows, (last, 0));
         found.copies[at].note(copied.is_copy());
-        if let Some(step) = step {
+        if let Some(step) = steps.first() {
             updates[last] = noise.under(step, share);
-            let gram = gram(&updates, Some(step));
-            let replayed = likeness(&gram, rows, known, (last, honest.len()));
-            found.replays[at].note(replayed.is_replay());
+            let all = gram(&updates, steps);
+            let found_again = replayed(&all, &all.beyond(known.clone()), rows, last);
+            found.replays[at].note(found_again.is_replay());
         }
     }
 }
 
-fn gram(updates: &[Vec<f32>], step: Option<&[f32]>) -> Gram {
-    let mut vectors: Vec<&[f32]> = updates.iter().map(Vec::as_slice).collect();
-    vectors.extend(step);
+fn gram(updates: &[Vec<f32>], steps: &[Vec<f32>]) -> Gram {
+    let vectors: Vec<&[f32]> = updates.iter().chain(steps).map(Vec::as_slice).collect();
     Gram::of(&vectors)
 }
