@@ -42,8 +42,8 @@ pub struct Likeness {
     pub agreement: Option<f64>,
 }
 
-/// Compares update `later` with update `earlier`. The updates are the first vectors of the matrix, with these counted
-/// rows; `beyond` is the matrix of what all have beyond the public steps.
+/// Compares update `later` with `earlier`, an update or a public step. The updates are the first vectors of the matrix,
+/// with these counted rows; `beyond` is the matrix of what all have beyond the public steps.
 #[must_use]
 pub fn likeness(
     gram: &Gram,
@@ -63,26 +63,14 @@ pub fn likeness(
     }
 }
 
-/// How much of one update the public steps together contain.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Replayed {
-    /// Cosine with the nearest mixture of the public steps.
-    pub cosine: f64,
-    /// Whether it is such a mixture, whoever else is there.
-    pub same: bool,
-    /// As [`Likeness::agreement`], of what the update has beyond all of them.
-    pub agreement: Option<f64>,
-}
-
-/// Compares update `later` with all mixtures of the public steps.
+/// The cosine of update `later` with the nearest mixture of the public steps, and whether it is that mixture, whoever
+/// else is there.
 #[must_use]
-pub fn replayed(gram: &Gram, beyond: &Gram, rows: &[u64], later: usize) -> Replayed {
+pub fn mixture(gram: &Gram, beyond: &Gram, later: usize) -> (f64, bool) {
     let (whole, rest) = (gram.at(later, later), beyond.at(later, later));
     let share = if whole > 0.0 { (1.0 - rest / whole).clamp(0.0, 1.0) } else { 0.0 };
     let cosine = share.sqrt();
-    let others: Vec<(usize, f64)> = others(gram, rows, later).collect();
-    let agreement = agreement(&Rests { gram, beyond, known: None }, &others, later);
-    Replayed { cosine, same: cosine > same_cosine(gram), agreement }
+    (cosine, cosine > same_cosine(gram))
 }
 
 fn same_cosine(gram: &Gram) -> f64 {

@@ -17,8 +17,10 @@ use florin_protocol::{Clip, Entry, Micro, Origin, Protection, Repeat, Repeats, T
 
 pub use clip::{clip_factor, median_norm, rescaled};
 pub use gram::Gram;
-pub use likeness::{Likeness, Replayed, SAME_COSINE, SAME_COSINE_SMALL, likeness, replayed};
-pub use repeats::{Found, NOISY_AGREEMENT, NOISY_COSINE, NOISY_OWN, REPLAY_COSINE, repeats};
+pub use likeness::{Likeness, SAME_COSINE, SAME_COSINE_SMALL, likeness, mixture};
+pub use repeats::{
+    Found, NOISY_AGREEMENT, NOISY_COSINE, NOISY_OWN, REPLAY_COSINE, REPLAY_OWN, repeats, replays,
+};
 
 /// A model has that many parameters for every public step that is looked for, or else one step only: mixtures of many
 /// steps would fill a small model's space.

@@ -3,15 +3,17 @@
 
 use std::ops::Range;
 
-use super::{Gram, Likeness, Replayed, likeness, replayed};
+use super::{Gram, Likeness, likeness, mixture};
 
 /// Cosine with an earlier update from which a copy under noise is looked for.
 pub const NOISY_COSINE: f64 = 0.85;
-/// Cosine with a mixture of the public steps from which a replay under noise is looked for: honest updates are often near
-/// to the last steps, so less than this says nothing.
+/// Cosine with a public step from which a replay under noise is looked for: honest updates are often near to the last
+/// steps, so less than this says nothing.
 pub const REPLAY_COSINE: f64 = 0.95;
 /// Cosine of the own parts that makes a copy under noise.
 pub const NOISY_OWN: f64 = 0.7;
+/// Cosine of the own parts that makes a replay under noise.
+pub const REPLAY_OWN: f64 = 0.5;
 /// Agreement of the rest with the others' below which it is noise, in standard deviations of a random direction.
 pub const NOISY_AGREEMENT: f64 = 3.0;
 
@@ -24,27 +26,42 @@ pub struct Found {
     pub cosine: f64,
 }
 
-fn is_noise(agreement: Option<f64>) -> bool {
-    agreement.is_some_and(|agreement| agreement < NOISY_AGREEMENT)
-}
-
 impl Likeness {
+    fn is_under_noise(&self, cosine: f64, own_part: f64) -> bool {
+        self.cosine > cosine
+            && self.own.is_some_and(|own| own > own_part)
+            && self.agreement.is_some_and(|agreement| agreement < NOISY_AGREEMENT)
+    }
+
     /// Whether the later update is a near-duplicate of the earlier one. Shared own parts alone do not tell: two members
     /// may have learned from similar rows what the others did not. What they learned beyond agrees with somebody's.
     #[must_use]
     pub fn is_copy(&self) -> bool {
-        let owned = self.own.is_some_and(|own| own > NOISY_OWN);
-        self.same || self.cosine > NOISY_COSINE && owned && is_noise(self.agreement)
+        self.same || self.is_under_noise(NOISY_COSINE, NOISY_OWN)
+    }
+
+    /// Whether the update is a public step sent back. Honest updates share much of their own part with steps that they
+    /// have shaped themselves, so only sameness and noise tell.
+    #[must_use]
+    pub fn is_replay(&self) -> bool {
+        self.same || self.is_under_noise(REPLAY_COSINE, REPLAY_OWN)
     }
 }
 
-impl Replayed {
-    /// Whether the update is public steps sent back. Honest updates have much in common with steps that they have shaped
-    /// themselves, so only sameness and noise tell.
-    #[must_use]
-    pub fn is_replay(&self) -> bool {
-        self.same || self.cosine > REPLAY_COSINE && is_noise(self.agreement)
-    }
+/// The cosine with the public steps where the update is a mixture of them, or one of them under noise.
+#[must_use]
+pub fn replays(
+    gram: &Gram,
+    beyond: &Gram,
+    rows: &[u64],
+    steps: Range<usize>,
+    later: usize,
+) -> Option<f64> {
+    let (cosine, same) = mixture(gram, beyond, later);
+    // Cheap, and nothing below it can be near to one of them.
+    let near = cosine > REPLAY_COSINE;
+    let mut one = steps.map(|step| likeness(gram, beyond, rows, (later, step)));
+    (same || near && one.any(|step| step.is_replay())).then_some(cosine)
 }
 
 /// For each update what it repeats: the public steps, or else the earliest commit that it is a copy of. `orders` are the
@@ -61,8 +78,8 @@ pub fn repeats(
     by_order.sort_by_key(|&i| (orders[i], i));
     let beyond = gram.beyond(steps.clone());
     let replay = |later| {
-        let replay = replayed(gram, &beyond, rows, later);
-        replay.is_replay().then_some(Found { of: steps.start, cosine: replay.cosine })
+        let cosine = replays(gram, &beyond, rows, steps.clone(), later)?;
+        Some(Found { of: steps.start, cosine })
     };
     let mut found: Vec<Option<Found>> = (0..rows.len()).map(replay).collect();
     // Who repeats something bears witness for nobody.

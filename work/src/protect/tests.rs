@@ -132,7 +132,7 @@ fn a_copy_among_the_alike_shares_its_own_part() {
 }
 
 #[test]
-fn a_mixture_of_older_steps_is_nobodys_work_and_noise_over_it_is_seen() {
+fn a_mixture_of_older_steps_is_nobodys_work() {
     let seed = 7;
     let mut draw = Draw::new(seed, 0);
     let common = direction(&mut draw);
@@ -145,8 +145,7 @@ fn a_mixture_of_older_steps_is_nobodys_work_and_noise_over_it_is_seen() {
     let mut updates = alike_in_part(&mut draw, &common, 5);
     updates[2] = mixed([0.0, 0.0, 1.0]);
     updates[3] = mixed([0.2, 0.5, 0.4]);
-    let noise = direction(&mut draw);
-    updates[4] = updates[3].iter().zip(&noise).map(|(step, noise)| step + 0.2 * noise).collect();
+    updates[4] = mixed([-0.3, 0.0, 0.1]);
     let slices: Vec<&[f32]> = updates.iter().chain(&steps).map(Vec::as_slice).collect();
     let found = repeats(&Gram::of(&slices), &[10; 5], &[1, 2, 3, 4, 5], 5..8);
     let of: Vec<Option<usize>> = found.iter().map(|found| found.map(|found| found.of)).collect();

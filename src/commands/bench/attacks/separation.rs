@@ -2,7 +2,7 @@
 //! copies and replays under noise, over every setting in which a cohort may train.
 
 use florin_learning::Partition;
-use florin_work::protect::{Gram, likeness, replayed};
+use florin_work::protect::{Gram, likeness, replays};
 
 use super::learn::{Cohort, Setting, sgd};
 use super::noise::Noise;
@@ -179,7 +179,8 @@ fn compare(
         *update = noise.direction(update.len(), florin_learning::params::norm(update));
     }
     let gram = gram(&updates, steps);
-    let beyond = gram.beyond(updates.len()..updates.len() + steps.len());
+    let known = updates.len()..updates.len() + steps.len();
+    let beyond = gram.beyond(known.clone());
     for later in 0..kept {
         for earlier in (0..kept).filter(|earlier| *earlier != later) {
             let copy = likeness(&gram, &beyond, rows, (later, earlier)).is_copy();
@@ -187,7 +188,7 @@ fn compare(
             count.note(copy);
         }
         if !steps.is_empty() {
-            let replay = replayed(&gram, &beyond, rows, later).is_replay();
+            let replay = replays(&gram, &beyond, rows, known.clone(), later).is_some();
             let count = if junk == 0 { &mut found.steps } else { &mut found.beside_noise };
             count.note(replay);
         }
@@ -213,8 +214,9 @@ fn disguise(
         if let Some(step) = steps.first() {
             updates[last] = noise.under(step, share);
             let all = gram(&updates, steps);
-            let found_again = replayed(&all, &all.beyond(known.clone()), rows, last);
-            found.replays[at].note(found_again.is_replay());
+            let beyond = all.beyond(known.clone());
+            let replay = replays(&all, &beyond, rows, known.clone(), last);
+            found.replays[at].note(replay.is_some());
         }
     }
 }
