@@ -3,6 +3,7 @@
 //! unless a test asks it to lie.
 
 mod coordinator;
+mod lie;
 mod rows;
 mod server;
 
