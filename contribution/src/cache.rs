@@ -11,9 +11,10 @@ pub const CACHED_NUMBERS_MAX: usize = 1 << 24;
 /// The worths of coalitions that were evaluated, of one game.
 ///
 /// Lend it to a [`Run`](crate::Run) with [`remembering`](crate::Run::remembering); when the game
-/// fails, everything evaluated until then (but its unfinished [`batch`](crate::Game::batch)) is in it, and a second run with the same cache asks the
-/// game only for the rest. Both runs count what they used alike, so the result and its number of
-/// evaluations are those of a run that was never interrupted.
+/// fails, everything evaluated until then is in it, but an unfinished
+/// [`batch`](crate::Game::batch), and a second run with the same cache asks the game only for the
+/// rest. Both runs count what they used alike, so the result and its number of evaluations are
+/// those of a run that was never interrupted.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Cache {
     worths: BTreeMap<Coalition, f64>,

@@ -199,7 +199,7 @@ pub enum Clip {
     Median,
 }
 
-/// What becomes of an update that is a near-duplicate of an earlier commit, or of the public step of the round before.
+/// What becomes of an update that is a near-duplicate of an earlier commit, or of public steps of the rounds before.
 #[derive(
     Clone,
     Copy,

@@ -1,5 +1,5 @@
-//! The ledger thread: posts settlements, sees them through their window, proves their debits, closes tasks. What the ledger has is asked for
-//! before anything is repeated.
+//! The ledger thread: posts settlements, sees them through their window, proves their debits, closes tasks. What the
+//! ledger has is asked for before anything is repeated.
 
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
