@@ -53,6 +53,7 @@ pub mod bench;
 mod channel;
 pub mod conformance;
 mod entry;
+pub mod ethereum;
 pub mod limits;
 pub mod local;
 pub mod remote;

@@ -84,6 +84,15 @@ pub trait Signer: Send + Sync {
     /// # Errors
     /// [`SignError`] if the key cannot be used.
     fn sign_typed(&self, hash: [u8; 32]) -> Result<WalletSignature, SignError>;
+
+    /// Signs the hash of an Ethereum transaction. The hash covers the chain id. For a key in memory that is the same
+    /// operation; a wallet that shows what it signs tells the two apart.
+    ///
+    /// # Errors
+    /// [`SignError`] if the key cannot be used.
+    fn sign_transaction(&self, hash: [u8; 32]) -> Result<WalletSignature, SignError> {
+        self.sign_typed(hash)
+    }
 }
 
 /// The EIP-712 domain of a market: name "Florin", version "1", the chain id, and the market's genesis as salt.

@@ -1,0 +1,37 @@
+//! How a client behaves towards a node, and what it is willing to spend.
+
+use serde::{Deserialize, Serialize};
+
+/// Every limit of the client, by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// How many blocks deep something must be before it counts as having happened, its own block included. At least 1.
+    pub confirmations: u64,
+    /// Most gas that one transaction may use.
+    pub gas_max: u64,
+    /// Most that a unit of gas may cost, in wei.
+    pub fee_max_wei: u128,
+    /// After how long a transaction that no block has taken goes out again with a higher fee, in milliseconds.
+    pub resubmit_ms: u64,
+    /// After how long a write gives up waiting, in milliseconds. The transaction stays in the outbox.
+    pub patience_ms: u64,
+    /// Longest pause between two looks at the chain, in milliseconds.
+    pub poll_ms_max: u64,
+    /// Most blocks that one question for events covers; halved where a node refuses.
+    pub log_blocks_max: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            confirmations: 1,
+            gas_max: 3_000_000,
+            fee_max_wei: 500_000_000_000,
+            resubmit_ms: 45_000,
+            patience_ms: 300_000,
+            poll_ms_max: 1_000,
+            log_blocks_max: 10_000,
+        }
+    }
+}
