@@ -2,3 +2,5 @@
 
 mod chain;
 mod conformance;
+mod flaky;
+mod once;
