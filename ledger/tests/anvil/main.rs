@@ -4,3 +4,4 @@ mod chain;
 mod conformance;
 mod flaky;
 mod once;
+mod sending;
