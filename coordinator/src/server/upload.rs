@@ -1,6 +1,7 @@
 //! Uploads, streamed to disk and hashed as they arrive, and blobs on their way out.
 
 use axum::Json;
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -9,13 +10,14 @@ use florin_protocol::{
     Canonical, Code, Digest, Receipt, Rejection, Round, Signed, TaskId, TaskSpec, UpdateHeader,
 };
 use florin_work::Committed;
+use tokio::sync::oneshot;
 
 use super::body::{Incoming, blocking, send_file};
 use super::error::{ApiError, ApiResult};
 use super::extract::{At, check_task, verify};
 use super::{App, Room};
 use crate::engine::{Event, Verdict, Visibility};
-use crate::store::BlobWriter;
+use crate::store::{BlobWriter, Opened};
 
 /// Bytes of a holdout before its rows.
 const HOLDOUT_HEADER_BYTES: u64 = 32;
@@ -92,13 +94,28 @@ async fn store_update(
         return Err(ApiError::new(Code::CommitMismatch, message));
     }
     let _room = app.room_for(Room::Updates, header.bytes).await?;
+    let small = writer.is_small();
     let (spec, blobs) = (spec.clone(), app.host().blobs().clone());
-    blocking(move || {
+    let (kept, answer) = oneshot::channel();
+    let check_and_keep = move || -> ApiResult<()> {
         florin_work::check_update(&spec, &writer.read_back()?)?;
-        blobs.keep(&writer)?;
+        blobs.keep_then(
+            writer,
+            Box::new(move |result| {
+                // Nobody listens any more if the connection is gone.
+                let _ = kept.send(result);
+            }),
+        );
         Ok(())
-    })
-    .await?
+    };
+    // A small update is checked faster than another thread wakes up, and waits for the disk without one.
+    if small {
+        check_and_keep()?
+    } else {
+        blocking(check_and_keep).await??
+    }
+    answer.await.map_err(|error| ApiError::fault("a blob's answer was lost", &error))??;
+    Ok(())
 }
 
 /// What was wrong with somebody's bytes goes into the round's report.
@@ -200,9 +217,9 @@ async fn keep_blob(
 ) -> ApiResult<Vec<TaskId>> {
     let blobs = app.host().blobs().clone();
     blocking(move || {
-        let bytes = writer.read_back()?;
         let mut fitting = Vec::new();
         let mut refused = None;
+        let bytes = writer.read_back()?;
         for spec in specs {
             match florin_work::check_model(&spec, &bytes) {
                 Ok(_) => fitting.push(spec.id()),
@@ -212,7 +229,8 @@ async fn keep_blob(
         match refused {
             Some(rejection) if fitting.is_empty() => Err(rejection.into()),
             _ => {
-                blobs.keep(&writer)?;
+                drop(bytes);
+                blobs.keep(writer)?;
                 Ok(fitting)
             }
         }
@@ -246,7 +264,7 @@ async fn receive_holdout(app: &App, task: TaskId, incoming: &mut Incoming) -> Ap
     let blobs = app.host().blobs().clone();
     let kept = blocking(move || -> ApiResult<Digest> {
         Committed::read(&spec, &writer.read_back()?)?;
-        Ok(blobs.keep(&writer)?)
+        Ok(blobs.keep(writer)?)
     });
     let digest = kept.await??;
     app.host().write(Event::HoldoutArrived { task, digest }).await?;
@@ -288,6 +306,8 @@ pub(super) async fn give_blob(
 /// Sends a blob whose bytes have just been checked against their digest.
 pub(super) async fn send_blob(app: &App, digest: Digest) -> ApiResult<Response> {
     let blobs = app.host().blobs().clone();
-    let (file, length) = blocking(move || blobs.open_checked(digest)).await??;
-    Ok(send_file(file, length))
+    Ok(match blocking(move || blobs.open_checked(digest)).await?? {
+        Opened::File(file, length) => send_file(file, length),
+        Opened::Bytes(bytes) => Response::new(Body::from(bytes)),
+    })
 }
