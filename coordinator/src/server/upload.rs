@@ -7,16 +7,17 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use florin_protocol::limits::HEADER_BYTES_MAX;
 use florin_protocol::{
-    Canonical, Code, Digest, Receipt, Rejection, Round, Signed, TaskId, TaskSpec, UpdateHeader,
+    Canonical, Code, Digest, Receipt, Rejection, Round, Signed, TaskId, TaskSpec, Tick,
+    UpdateHeader,
 };
 use florin_work::Committed;
 use tokio::sync::oneshot;
 
 use super::body::{Incoming, blocking, send_file};
 use super::error::{ApiError, ApiResult};
-use super::extract::{At, check_task, verify};
+use super::extract::{At, check_task, verify_and};
 use super::{App, Room};
-use crate::engine::{Event, Verdict, Visibility};
+use crate::engine::{Engine, Event, Verdict, Visibility};
 use crate::store::{BlobWriter, Opened};
 
 /// Bytes of a holdout before its rows.
@@ -41,15 +42,17 @@ async fn receive_update(
     task: TaskId,
     incoming: &mut Incoming,
 ) -> ApiResult<Signed<Receipt>> {
-    let signed = verify(app, read_header(incoming).await?).await?.into_signed();
-    check_task(signed.body.scope.task, task)?;
-    let event = Event::Revealed(signed.clone());
+    let signed = read_header(incoming).await?;
+    let (event, path) = (Event::Revealed(signed.clone()), task);
     let asked = event.clone();
-    let known = app.host().read(move |engine, now| {
-        let spec = engine.state().tasks.get(&task).map(|task| task.spec.clone());
+    let (verified, known) = verify_and(app, signed, move |engine, now| {
+        let spec = engine.state().tasks.get(&path).map(|task| task.spec.clone());
         engine.check(&asked, now).map(|verdict| (verdict, spec))
-    });
-    let (verdict, spec) = known.await??;
+    })
+    .await?;
+    check_task(verified.body().scope.task, task)?;
+    let (verdict, spec) = known?;
+    let signed = verified.into_signed();
     if verdict == Verdict::New
         && let Some(spec) = spec
     {
@@ -58,9 +61,11 @@ async fn receive_update(
             note_refusal(app, header, &error.0).await;
             return Err(error);
         }
-        app.host().write(event).await?;
+        let told = app.host().write_then(event, receipt_of(header)).await?;
+        return sign_receipt(app, told);
     }
-    receipt(app, &signed.body).await
+    let told = app.host().read(receipt_of(&signed.body)).await?;
+    sign_receipt(app, told)
 }
 
 async fn read_header(incoming: &mut Incoming) -> ApiResult<Signed<UpdateHeader>> {
@@ -143,9 +148,13 @@ async fn note_refusal(app: &App, header: &UpdateHeader, why: &Rejection) {
     }
 }
 
-async fn receipt(app: &App, header: &UpdateHeader) -> ApiResult<Signed<Receipt>> {
+/// Asks for the receipt of an update that was taken.
+fn receipt_of(header: &UpdateHeader) -> impl FnOnce(&Engine, Tick) -> Option<Receipt> + use<> {
     let (scope, sender, id) = (header.scope, header.sender, header.digest());
-    let receipt = app.host().read(move |engine, _| engine.receipt(scope, sender, id)).await?;
+    move |engine, _| engine.receipt(scope, sender, id)
+}
+
+fn sign_receipt(app: &App, receipt: Option<Receipt>) -> ApiResult<Signed<Receipt>> {
     let receipt = receipt
         .ok_or_else(|| ApiError::fault("a receipt is missing", &"the update was just taken"))?;
     Ok(app.node().sign(receipt))
