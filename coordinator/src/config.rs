@@ -24,6 +24,9 @@ pub struct Config {
     pub listen: SocketAddr,
     /// The data folder.
     pub data: PathBuf,
+    /// Address and port of `/metrics`, `/healthz` and `/readyz` for the operator; none unless set.
+    #[serde(default)]
+    pub metrics_listen: Option<SocketAddr>,
     /// Connections at once.
     #[serde(default = "defaults::connections_max")]
     pub connections_max: usize,
@@ -113,6 +116,14 @@ pub const KEYS: &[Key] = &[
         bounds: "a folder that can be written",
         example: "\"market/coordinator\"",
         variable: "FLORIN_COORDINATOR_DATA",
+    },
+    Key {
+        name: "metrics_listen",
+        meaning: "address and port of /metrics, /healthz and /readyz, for the operator and not for \
+                  the internet; none unless set",
+        bounds: "an IP address and a port",
+        example: "\"127.0.0.1:7701\"",
+        variable: "FLORIN_COORDINATOR_METRICS_LISTEN",
     },
     Key {
         name: "connections_max",
@@ -207,6 +218,7 @@ impl Config {
         Self {
             listen,
             data,
+            metrics_listen: None,
             connections_max: defaults::connections_max(),
             connections_per_address_max: defaults::connections_per_address_max(),
             header_ms: defaults::header_ms(),

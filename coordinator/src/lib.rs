@@ -44,6 +44,9 @@ pub enum RunError {
     /// Its journal or threads.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// The address for the operator's eyes.
+    #[error("cannot listen on metrics_listen = {0}: {1} [METRICS_ADDRESS]")]
+    Operator(std::net::SocketAddr, std::io::Error),
     /// The engine stopped by itself; the log says why.
     #[error("the engine stopped: see the log, then start again [ENGINE_STOPPED]")]
     Stopped,
@@ -65,6 +68,7 @@ pub async fn run(
     let coordinator = parts.wallet.address();
     let (host, running) = Host::start(folder, parts)?;
     let app = App::new(host.clone(), config.clone(), ledger, node, coordinator, door);
+    let operator = operator_listener(config).await?;
     let mut alive = host.changes();
     let mut died = false;
     let until = async {
@@ -76,10 +80,30 @@ pub async fn run(
         // Before the connections end, so that nobody is kept waiting for what will not come.
         host.stop().await;
     };
+    let watched = operator.map(|listener| {
+        let (config, router) = (config.clone(), server::operator_router(app.clone()));
+        let never = std::future::pending();
+        tokio::spawn(async move { server::listen::serve(listener, router, &config, never).await })
+    });
     server::listen::serve(listener, router(app), config, until).await;
+    if let Some(watched) = watched {
+        watched.abort();
+    }
     // The threads end by themselves; waiting for them must not hold up the runtime.
     if tokio::task::spawn_blocking(move || running.join()).await.is_err() {
         tracing::error!("waiting for the coordinator's threads failed");
     }
     if died { Err(RunError::Stopped) } else { Ok(()) }
+}
+
+async fn operator_listener(config: &Config) -> Result<Option<TcpListener>, RunError> {
+    let Some(address) = config.metrics_listen else {
+        return Ok(None);
+    };
+    let listener = TcpListener::bind(address).await;
+    let listener = listener.map_err(|error| RunError::Operator(address, error))?;
+    if let Ok(address) = listener.local_addr() {
+        tracing::info!(%address, "metrics, for the operator");
+    }
+    Ok(Some(listener))
 }

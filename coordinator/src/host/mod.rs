@@ -223,6 +223,13 @@ impl Host {
         result.await.map_err(|_| stopping())
     }
 
+    /// Commands that wait for the engine.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        let commands = &self.mailbox.commands;
+        commands.max_capacity().saturating_sub(commands.capacity())
+    }
+
     /// Tells when a task's view changes.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<Sequences> {

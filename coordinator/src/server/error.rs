@@ -74,7 +74,11 @@ impl From<BlobError> for ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        (status(self.0.code), Json(self.0)).into_response()
+        let code = self.0.code;
+        let mut response = (status(code), Json(self.0)).into_response();
+        // For whoever counts answers.
+        response.extensions_mut().insert(code);
+        response
     }
 }
 

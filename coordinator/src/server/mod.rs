@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use axum::Router;
 use axum::routing::{get, post, put};
+use axum::{Router, middleware};
 use florin_ledger::{Ledger, LedgerError};
 use florin_protocol::{Address, Amount, Code, Market, NodeSigner, TaskId, TaskView};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -18,6 +18,8 @@ mod error;
 mod extract;
 pub mod listen;
 mod market;
+mod metrics;
+mod observe;
 mod proofs;
 mod tasks;
 mod upload;
@@ -25,6 +27,9 @@ mod work;
 
 pub use error::ApiError;
 use error::ApiResult;
+use metrics::Metrics;
+use observe::Ids;
+pub(crate) use observe::operator_router;
 use proofs::Proofs;
 
 use crate::config::Config;
@@ -56,6 +61,8 @@ struct Inner {
     room_units: u32,
     blob_places: Arc<Semaphore>,
     proofs: Proofs,
+    metrics: Metrics,
+    ids: Ids,
     uploads: Mutex<BTreeMap<Address, u32>>,
 }
 
@@ -89,6 +96,8 @@ impl App {
                 room_units,
                 blob_places: Arc::new(Semaphore::new(BLOB_UPLOADS_MAX)),
                 proofs: Proofs::default(),
+                metrics: Metrics::default(),
+                ids: Ids::new(),
                 uploads,
             }),
         }
@@ -136,6 +145,14 @@ impl App {
     async fn view(&self, id: TaskId) -> ApiResult<TaskView> {
         let (view, offer) = self.host().read(move |engine, now| engine.view(id, now)).await??;
         Ok(TaskView { offer: offer.map(|offer| self.node().sign(offer)), ..view })
+    }
+
+    fn metrics(&self) -> &Metrics {
+        &self.inner.metrics
+    }
+
+    fn ids(&self) -> &Ids {
+        &self.inner.ids
     }
 
     fn proofs(&self) -> &Proofs {
@@ -235,8 +252,11 @@ pub fn router(app: App) -> Router {
         .route("/work", post(work::record));
     Router::new()
         .nest("/v1", v1)
+        .route("/healthz", get(observe::healthz))
+        .route("/readyz", get(observe::readyz))
         .fallback(unknown)
         .method_not_allowed_fallback(unknown)
+        .layer(middleware::from_fn_with_state(app.clone(), observe::watch))
         .with_state(app)
 }
 

@@ -1,3 +1,5 @@
+//! What packs keep, and what they cut off.
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 

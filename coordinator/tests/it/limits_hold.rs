@@ -17,13 +17,13 @@ use tokio::task::JoinHandle;
 use crate::shop::work_valuer;
 use crate::support::*;
 
-struct Server {
+pub(crate) struct Server {
     address: SocketAddr,
     stop: oneshot::Sender<()>,
     ended: JoinHandle<Result<(), RunError>>,
 }
 
-async fn serve(folder: &Path, change: impl FnOnce(&mut Config)) -> Server {
+pub(crate) async fn serve(folder: &Path, change: impl FnOnce(&mut Config)) -> Server {
     let ledger = Arc::new(FakeLedger::default());
     ledger.open(&spec());
     let parts = Parts {
@@ -51,12 +51,12 @@ async fn serve(folder: &Path, change: impl FnOnce(&mut Config)) -> Server {
 }
 
 impl Server {
-    async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.stop.send(()).unwrap();
         soon(self.ended).await.unwrap().unwrap();
     }
 
-    async fn connect(&self) -> TcpStream {
+    pub(crate) async fn connect(&self) -> TcpStream {
         TcpStream::connect(self.address).await.unwrap()
     }
 }
@@ -66,7 +66,7 @@ async fn soon<T>(what: impl Future<Output = T>) -> T {
 }
 
 /// Reads until the other side closes.
-async fn rest(stream: &mut TcpStream) -> String {
+pub(crate) async fn rest(stream: &mut TcpStream) -> String {
     let mut answer = Vec::new();
     // A reset is an end as well.
     let _ = soon(stream.read_to_end(&mut answer)).await;

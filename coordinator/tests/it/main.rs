@@ -5,6 +5,7 @@ mod ledger_decides;
 mod limits_hold;
 mod money_moves;
 mod nobody_blocks_others;
+mod operators_see_what_happens;
 mod replay_equals_live;
 mod restart_continues;
 mod routes_answer;

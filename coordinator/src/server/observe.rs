@@ -1,0 +1,115 @@
+//! What is known about each request, and whether the coordinator is well.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::HttpBody;
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use florin_protocol::Code;
+use tokio::time::timeout;
+use tracing::Instrument;
+
+use super::App;
+use super::body::blocking;
+use super::metrics::Picture;
+
+/// The header by which a peer can name a request to the operator.
+pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// How long engine and ledger may take to show that they are ready.
+const READY_TIME: Duration = Duration::from_secs(5);
+/// The content type of the OpenMetrics text format.
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Numbers the requests of one process.
+#[derive(Debug)]
+pub(super) struct Ids {
+    start: u32,
+    next: AtomicU64,
+}
+
+impl Ids {
+    /// Of this start of the process: two starts have different ids.
+    pub(super) fn new() -> Self {
+        let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let nanos = clock.unwrap_or_default().as_nanos();
+        let digest = blake3::hash(&nanos.to_le_bytes());
+        let start = digest.as_bytes().first_chunk().copied().map(u32::from_le_bytes);
+        Self { start: start.unwrap_or_default(), next: AtomicU64::new(0) }
+    }
+
+    fn next(&self) -> String {
+        format!("{:08x}-{:x}", self.start, self.next.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Gives each request an id, which its sender sees too; counts and times it.
+pub(super) async fn watch(State(app): State<App>, request: Request, next: Next) -> Response {
+    let id = app.ids().next();
+    let matched = request.extensions().get::<MatchedPath>();
+    let route = matched.map_or_else(|| "other".to_owned(), |path| path.as_str().to_owned());
+    let received = request.body().size_hint().exact().unwrap_or_default();
+    let span = tracing::debug_span!("request", id, method = %request.method(), route);
+    let begun = Instant::now();
+    let mut response = next.run(request).instrument(span).await;
+    let status = response.status();
+    app.metrics().answered(&route, status.as_u16(), begun.elapsed(), received);
+    if let Some(code) = response.extensions().get::<Code>() {
+        app.metrics().rejected(*code);
+    }
+    if status.is_server_error() {
+        tracing::warn!(id, route, %status, "a request failed");
+    }
+    if let Ok(value) = HeaderValue::from_str(&id) {
+        response.headers_mut().insert(REQUEST_ID, value);
+    }
+    response
+}
+
+/// Whether the process answers at all.
+pub(super) async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+/// Whether it can do its work: the engine answers, and so does the ledger.
+pub(super) async fn readyz(State(app): State<App>) -> Response {
+    let engine = timeout(READY_TIME, app.host().read(|_, _| ())).await;
+    if !matches!(engine, Ok(Ok(()))) {
+        return not_ready("the engine does not answer");
+    }
+    let asked = app.clone();
+    let ledger = blocking(move || asked.inner.ledger.now().map(drop));
+    match timeout(READY_TIME, ledger).await {
+        Ok(Ok(Ok(()))) => "ready\n".into_response(),
+        Ok(Ok(Err(error))) => not_ready(&error.to_string()),
+        _ => not_ready("the ledger does not answer"),
+    }
+}
+
+fn not_ready(why: &str) -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {why}\n")).into_response()
+}
+
+async fn metrics(State(app): State<App>) -> Response {
+    let picture = match app.host().read(|engine, _| Picture::of(engine)).await {
+        Ok(picture) => picture,
+        Err(rejection) => return not_ready(&rejection.message),
+    };
+    match app.metrics().text(&picture, app.host().waiting()) {
+        Ok(text) => ([(header::CONTENT_TYPE, OPENMETRICS)], text).into_response(),
+        Err(error) => not_ready(&error.to_string()),
+    }
+}
+
+/// What only the operator should see, on an address of its own.
+pub(crate) fn operator_router(app: App) -> Router {
+    Router::new()
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+        .with_state(app)
+}
