@@ -40,8 +40,8 @@ abstract contract Anything {
         vm.warp(second);
     }
 
-    /// @dev What the books of an open or closed task and of one account in it satisfy after every call: each proof of a function that
-    /// writes them shows that they still do. `claimed` is what the account was paid so far.
+    /// @dev What the books of an open or closed task and of one account in it satisfy after every call: each proof of
+    /// a function that writes them shows that they still do. `claimed` is what the account was paid so far.
     function wellKept(TaskState memory t, uint128 claimed) internal pure returns (bool) {
         uint256 deposit = uint256(t.terms.data) + t.terms.infrastructure;
         uint256 posted = uint256(t.dataPaid) + t.infrastructurePaid;

@@ -5,8 +5,8 @@ import {AtRisk, Slash, TaskState} from "../src/interfaces/Types.sol";
 import {Anything} from "./Anything.sol";
 
 /// @title Bonds and stakes: what comes in, goes out and is taken, whatever was there before.
-/// @dev Slashing a stake is missing: a pledge that is used up leaves a list of any length, more than the solver can look
-/// into. `test/Stakes.t.sol` and the invariants run it.
+/// @dev Slashing a stake is missing: a pledge that is used up leaves a list of any length, more than the solver can
+/// look into. `test/Stakes.t.sol` and the invariants run it.
 contract AtRiskProofs is Anything {
     function check_a_bond_grows_by_what_arrives(bytes32 id, address account, uint128 amount)
         external

@@ -1,6 +1,6 @@
-// One task from its opening to its refund, by clients that are not ours: ethers.js signs and sends, cast sends and reads,
-// @openzeppelin/merkle-tree builds the tree. The contracts are deployed from abi/; anvil is the chain. Every balance is
-// compared with what plain arithmetic says, to the unit.
+// One task from its opening to its refund, by clients that are not ours: ethers.js signs and sends, cast sends and
+// reads, @openzeppelin/merkle-tree builds the tree. The contracts are deployed from abi/; anvil is the chain. Every
+// balance is compared with what plain arithmetic says, to the unit.
 //
 // usage: node scripts/clients.mjs     exit code 1 if anything differs
 
@@ -221,7 +221,8 @@ async function main() {
   const second = await settle(world, 2, two, await standing(world, one, first.root));
   await claimAll(world, second);
   const said = await cast("call", market.target, "claimed(bytes32,address)(uint128,uint128)", TASK, people.ben.address);
-  must("Ben's totals, by cast", said.split("\n").map((line) => line.split(" ")[0]).join(), `${two[1][1]},${two[1][2]}`);
+  const totals = said.split("\n").map((line) => line.split(" ")[0]);
+  must("Ben's totals, by cast", totals.join(), `${two[1][1]},${two[1][2]}`);
   await end(world);
   console.log("a task of two rounds, by ethers.js, cast and merkle-tree: every balance to the unit");
 }

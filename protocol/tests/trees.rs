@@ -1,10 +1,10 @@
-//! Random trees of 1 to 5,000 accounts, ours and OpenZeppelin's, in both directions: their `verify` accepts our roots
-//! and proofs, ours accepts theirs, and neither accepts a unit more.
+//! Random trees of 1 to 5,000 accounts, ours and OpenZeppelin's, in both directions: their `verify`
+//! accepts our roots and proofs, ours accepts theirs, and not another amount.
 
+use std::hash::{BuildHasher, RandomState};
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use florin_protocol::merkle::{self, Totals, Tree};
 use florin_protocol::{Address, Amount, Digest};
@@ -19,11 +19,11 @@ const PROOFS_PER_TREE: usize = 25;
 struct Random(u64);
 
 impl Random {
-    /// From FLORIN_TEST_SEED, or from the clock; printed in either case.
+    /// From FLORIN_TEST_SEED, or another one each time; printed in either case.
     fn begin() -> Self {
         let seed = match std::env::var("FLORIN_TEST_SEED") {
             Ok(seed) => seed.parse().expect("FLORIN_TEST_SEED is a number"),
-            Err(_) => SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as u64,
+            Err(_) => RandomState::new().hash_one("seed"),
         };
         println!("FLORIN_TEST_SEED={seed}");
         Self(seed)
@@ -121,7 +121,7 @@ fn hex(bytes: &[u8]) -> String {
 fn openzeppelin_and_we_accept_each_others_random_trees() {
     let mut random = Random::begin();
     let mut sizes = vec![1, 2, 3, 5_000];
-    sizes.extend((0..6).map(|_| 1 + random.below(5_000)));
+    sizes.extend((0..3).map(|_| 1 + random.below(5_000)));
     for size in sizes {
         let accounts: Vec<_> = (0..size).map(|_| random.account()).collect();
         agree(&accounts, &mut random);

@@ -1,5 +1,5 @@
-// One random tree, held against OpenZeppelin's own from npm: a line of JSON {leaves, root, proofs: [{index, proof}]} on
-// standard input, their {root, proofs} for the same leaves on standard output. Exit code 1 if theirs refuses one of ours.
+// One random tree, held against OpenZeppelin's own from npm: JSON {leaves, root, proofs: [{index, proof}]} on standard
+// input, their {root, proofs} for the same leaves on standard output. Exit code 1 if theirs refuses one of ours.
 //
 // usage: node trees.mjs < tree.json
 
