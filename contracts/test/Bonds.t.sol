@@ -86,6 +86,21 @@ contract BondsTest is World {
         withdraw(ada);
     }
 
+    function test_a_bond_is_not_returned_one_millisecond_early() external {
+        Terms memory t = terms("odd");
+        t.unbondMs = 1_001;
+        open(t);
+        vm.startPrank(ada);
+        market.bond("odd", uint128(10 * FLN));
+        market.unbond("odd");
+        pass(1_000);
+        refusesUntil(market.clock() + 1);
+        market.withdrawBond("odd");
+        pass(1_000);
+        vm.assertEq(market.withdrawBond("odd"), 10 * FLN, "in the second after it");
+        vm.stopPrank();
+    }
+
     function test_adding_to_a_bond_cancels_the_unbonding() external {
         bond(ada, 10 * FLN);
         unbond(ada);

@@ -7,7 +7,8 @@ import {
     PostedSettlement,
     Settlement,
     Standing,
-    TaskState
+    TaskState,
+    Terms
 } from "../src/interfaces/Types.sol";
 import {World} from "./World.sol";
 
@@ -249,6 +250,28 @@ contract SettlementsTest is World {
         vm.prank(arbiter);
         market.cancel(TASK, before, list_);
         vm.assertEq(task().pending, 0, "cancelled in the last moment");
+    }
+
+    function test_one_millisecond_after_a_window_or_the_end_of_a_task_is_too_late() external {
+        Terms memory t = terms("odd");
+        t.challengeMs = 999;
+        t.expires = market.clock() + 999;
+        open(t);
+        Settlement memory s = settlement(1, "root", 10, 0);
+        s.task = "odd";
+        post(s);
+        pass(1_000);
+        PostedSettlement[] memory gone = list("odd", 0, 1);
+        bytes32 before = heads["odd"][0];
+        refuses(abi.encodeWithSelector(IRefusals.WindowClosed.selector, gone[0].finalAt));
+        vm.prank(arbiter);
+        market.cancel("odd", before, gone);
+        s.round = 2;
+        Standing memory standing = last("odd");
+        refusesSettlement(2, "the task has expired");
+        vm.prank(coordinator);
+        market.post(s, standing);
+        vm.assertEq(market.finalize("odd", gone), 1, "final in that millisecond");
     }
 
     function test_a_final_settlement_cannot_be_cancelled() external {

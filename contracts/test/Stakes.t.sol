@@ -134,6 +134,21 @@ contract StakesTest is World {
         vm.assertFalse(market.pledged(TASK, ada), "and do not come back");
     }
 
+    function test_a_stake_is_not_returned_one_millisecond_early() external {
+        stake(50 * FLN);
+        Terms memory t = terms("odd");
+        t.unbondMs = 1_001;
+        open(t);
+        pledge("odd");
+        unstake();
+        pass(1_000);
+        uint64 current = market.clock();
+        refuses(abi.encodeWithSelector(IRefusals.TooEarly.selector, current + 1, current));
+        withdraw();
+        pass(1_000);
+        vm.assertEq(withdraw(), 50 * FLN, "in the second after it");
+    }
+
     function test_there_is_nothing_to_return_without_a_stake_or_without_asking() external {
         refuses(abi.encodeWithSelector(IRefusals.Missing.selector, "no stake"));
         unstake();

@@ -1,15 +1,21 @@
 //! `cargo xtask contracts`: builds, tests and checks the Solidity contracts with tools from npm.
 
+use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
 use crate::failure::Failure;
+use crate::python::Python;
 use crate::{process, tools};
 
 const FOLDER: &str = "contracts";
 
-const USAGE: &str = "cargo xtask contracts build | test [FORGE TEST ARGUMENTS] | check";
+/// How long the solver may look for one counterexample.
+const PROOF_TIMEOUT: &str = "300s";
+
+const USAGE: &str = "cargo xtask contracts build | test [FORGE TEST ARGUMENTS] | check | \
+                     prove [HALMOS ARGUMENTS] | lint";
 
 /// `cargo xtask contracts`.
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode, Failure> {
@@ -21,6 +27,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode, Failure> {
         ("build", []) => build(),
         ("test", rest) => test(rest),
         ("check", []) => check(),
+        ("prove", rest) => prove(rest),
+        ("lint", []) => lint(),
         _ => Err(Failure::new(
             "ARGUMENT_UNKNOWN",
             format!("`contracts` cannot do `{}`", arguments.join(" ")),
@@ -37,12 +45,15 @@ fn build() -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs forge's tests, and the trees that OpenZeppelin's library builds.
+/// Runs forge's tests, the trees that OpenZeppelin's library builds, and other people's clients.
 fn test(arguments: &[String]) -> Result<ExitCode, Failure> {
     install()?;
     let start = Instant::now();
+    // All of it first: tests deploy contracts by name, and a filter compiles only what it imports.
+    forge(&["build"], &[])?;
     forge(&["test"], arguments)?;
     node(&["scripts/trees.mjs"])?;
+    node(&["scripts/clients.mjs"])?;
     eprintln!("contracts: tests passed, {:.0} s", start.elapsed().as_secs_f64());
     Ok(ExitCode::SUCCESS)
 }
@@ -53,6 +64,46 @@ fn check() -> Result<ExitCode, Failure> {
     forge(&["build"], &[])?;
     node(&["scripts/artifacts.mjs", "check"])?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Proves what `proofs/` claims for any arguments and any books. Takes minutes.
+fn prove(arguments: &[String]) -> Result<ExitCode, Failure> {
+    install()?;
+    let start = Instant::now();
+    let mut halmos = checker("prove", "halmos")?;
+    halmos.args(["--forge-build-out", "out/prove", "--no-status"]);
+    halmos.args(["--solver-timeout-assertion", PROOF_TIMEOUT]).args(arguments);
+    succeed(&mut halmos, "halmos")?;
+    eprintln!("contracts: proven, {:.0} s", start.elapsed().as_secs_f64());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Reads the sources for known mistakes; a finding that nobody has explained is a failure, and so
+/// is an explanation without a finding.
+fn lint() -> Result<ExitCode, Failure> {
+    install()?;
+    let found = folder().join("out/slither.json");
+    if found.exists() {
+        fs::remove_file(&found).map_err(|cause| Failure::file("remove", &found, &cause))?;
+    }
+    let mut slither = checker("lint", "slither")?;
+    slither.args([".", "--fail-none", "--disable-color", "--json"]).arg(&found);
+    succeed(&mut slither, "slither")?;
+    node(&["scripts/findings.mjs", "out/slither.json"])?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A Python program that compiles the contracts itself, by a profile of foundry.toml: it finds
+/// forge, and forge finds the compiler as always.
+fn checker(profile: &str, module: &str) -> Result<Command, Failure> {
+    let packages = tools::contract_checks_if_missing()?;
+    let forge = folder().join("node_modules/@foundry-rs/forge-linux-amd64/bin");
+    let mut path = process::prepend_path("PATH", &packages.join("bin"));
+    path = process::prepend(&path, &forge);
+    let mut python = Python::find()?.command();
+    python.current_dir(folder()).args(["-m", module]);
+    python.env("PATH", path).env("PYTHONPATH", packages).env("FOUNDRY_PROFILE", profile);
+    Ok(python)
 }
 
 /// Everything that a change must pass.

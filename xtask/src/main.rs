@@ -30,8 +30,9 @@ cargo xtask COMMAND
                            set up, then run every test of the workspace
   bench NAME [--json FILE] set up, build optimised, and measure: aggregate, train, ledger,
                            contribution, attacks
-  contracts build|test|check
-                           compile the contracts and write their ABI; test them; compare the ABI
+  contracts build|test|check|prove|lint
+                           compile the contracts and write their ABI; test them; compare the ABI;
+                           prove their arithmetic; look for known mistakes
   deny                     check licences, bans, sources and advisories of the dependencies
 ";
 

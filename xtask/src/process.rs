@@ -1,7 +1,7 @@
 //! Other programs, and where this checkout is.
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, BufReader, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -105,9 +105,13 @@ pub(crate) fn is_on_path(name: &str) -> bool {
 
 /// `folder` in front of what the variable already holds.
 pub(crate) fn prepend_path(variable: &str, folder: &Path) -> OsString {
-    let before = env::var_os(variable).unwrap_or_default();
+    prepend(&env::var_os(variable).unwrap_or_default(), folder)
+}
+
+/// `folder` in front of a list of folders.
+pub(crate) fn prepend(before: &OsStr, folder: &Path) -> OsString {
     let folders = std::iter::once(folder.to_path_buf())
-        .chain(env::split_paths(&before).filter(|folder| !folder.as_os_str().is_empty()));
+        .chain(env::split_paths(before).filter(|folder| !folder.as_os_str().is_empty()));
     env::join_paths(folders).unwrap_or_else(|_| folder.as_os_str().to_owned())
 }
 

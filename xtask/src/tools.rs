@@ -12,6 +12,7 @@ const PYTHON_PINS: &str = "protocol/vectors/requirements.txt";
 const NODE_FOLDER: &str = "protocol/vectors";
 const BENCH_PINS: &str = "xtask/peers/requirements.txt";
 const CONTRIBUTION_PINS: &str = "xtask/peers/contribution-requirements.txt";
+const CONTRACT_PINS: &str = "contracts/requirements.txt";
 
 /// Where the vector tests' Python packages lie; a Python finds them through PYTHONPATH.
 pub(crate) fn python_folder() -> PathBuf {
@@ -48,6 +49,14 @@ pub(crate) fn contribution_bench_if_missing() -> Result<PathBuf, Failure> {
         &folder,
         "shapiq and pyDVL to compare with (1 GB on disk)",
     )?;
+    Ok(folder)
+}
+
+/// Fetches what looks at the contracts without running them, and says where it lies.
+pub(crate) fn contract_checks_if_missing() -> Result<PathBuf, Failure> {
+    let folder = process::tools_folder().join("contracts");
+    let python = Python::find()?;
+    packages_if_missing(&python, CONTRACT_PINS, &folder, "halmos and slither (300 MB on disk)")?;
     Ok(folder)
 }
 

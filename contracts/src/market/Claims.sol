@@ -63,21 +63,22 @@ abstract contract Claims is Books {
         if (paid < paidBefore) revert BadSettlement(task_.progress.round, "the pay shrinks");
         if (debited != debitedBefore) _debit(id, account, debited, debitedBefore);
         else if (paid == paidBefore) revert NothingToClaim();
-        // Checked above.
+        // Checked above; what is owed fits into 96 bits.
         unchecked {
-            paid -= paidBefore;
+            if (paid - paidBefore > owed) {
+                revert BadSettlement(task_.progress.round, "it promises more than is owed");
+            }
+            amount = uint128(paid - paidBefore);
         }
-        if (paid > owed) {
-            revert BadSettlement(task_.progress.round, "it promises more than is owed");
-        }
-        // What is owed fits into 96 bits, debits into 128: `_debit` has looked.
-        amount = uint128(paid);
-        books.taken = Taken(paidBefore + amount, uint128(debited));
+        // Nobody is paid more than was owed, 2^96 - 1 in all; and `_debit` has looked at the debits.
+        books.taken.paid = uint128(paid);
+        books.taken.debited = uint128(debited);
         if (amount == 0) return 0;
         unchecked {
-            task_.claimable = Claimable(owed - uint96(amount), tag);
+            // Both parts of the slot, so that it is not read once more.
+            (claimable.owed, claimable.tag) = (owed - uint96(amount), tag);
         }
-        emit Claimed(id, account, paidBefore + amount);
+        emit Claimed(id, account, uint128(paid));
     }
 
     /// @dev What a bond no longer holds is not owed later.

@@ -132,7 +132,7 @@ contract Handler is Actors {
         (uint128 paid, uint128 debited) = market.claimed(id, c.account);
         if (c.paid == paid && c.debited == debited) return;
         claimedSum[id] += c.paid - paid;
-        _claimWatched(c, c.paid - paid, people(who + 1));
+        _claimWatched(c, c.paid - paid, people(who % 2 + 1));
     }
 
     function _claimWatched(Claim memory c, uint256 due, address bystander) private {

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+pragma solidity 0.8.37;
+
+import {AtRisk, Slash, TaskState} from "../src/interfaces/Types.sol";
+import {Anything} from "./Anything.sol";
+
+/// @title Bonds and stakes: what comes in, goes out and is taken, whatever was there before.
+/// @dev Slashing a stake is missing: a pledge that is used up leaves a list of any length, more than the solver can
+/// look into. `test/Stakes.t.sol` and the invariants run it.
+contract AtRiskProofs is Anything {
+    function check_a_bond_grows_by_what_arrives(bytes32 id, address account, uint128 amount)
+        external
+    {
+        vm.assume(wellMinted(address(market), account));
+        AtRisk memory b = market.bondOf(id, account);
+        uint256 held = token.balanceOf(address(market));
+        vm.prank(account);
+        try market.bond(id, amount) {
+            AtRisk memory a = market.bondOf(id, account);
+            assert(a.amount == uint256(b.amount) + amount && a.release == 0);
+            assert(token.balanceOf(address(market)) == held + amount);
+        } catch {}
+    }
+
+    function check_a_bond_is_returned_in_full_and_never_early(
+        bytes32 id,
+        address account,
+        uint256 second
+    ) external {
+        at(second);
+        vm.assume(wellMinted(address(market), account));
+        TaskState memory t = market.task(id);
+        AtRisk memory b = market.bondOf(id, account);
+        uint256 wallet = token.balanceOf(account);
+        vm.prank(account);
+        try market.withdrawBond(id) returns (uint128 amount) {
+            assert(amount == b.amount && market.bondOf(id, account).amount == 0);
+            assert(token.balanceOf(account) == wallet + amount);
+            uint256 windows = 2 * uint256(t.terms.challengeMs);
+            uint256 posted = t.lastPost;
+            if (t.closed) {
+                assert(posted == 0 || market.clock() >= posted + windows);
+            } else {
+                assert(b.release != 0 && market.clock() >= b.release);
+                if (posted > b.release) posted = b.release;
+                assert(posted == 0 || market.clock() >= posted + windows);
+            }
+        } catch {}
+    }
+
+    function check_a_slash_takes_at_most_what_a_bond_has(Slash calldata order, address sender)
+        external
+    {
+        vm.assume(!order.stake);
+        TaskState memory t = market.task(order.task);
+        uint256 b = market.bondOf(order.task, order.account).amount;
+        uint256 treasury = market.treasury();
+        vm.prank(sender);
+        try market.slash(order) returns (uint128 taken) {
+            assert(sender == t.terms.arbiter && !t.closed);
+            assert(taken == (order.amount < b ? order.amount : b) && taken != 0);
+            assert(market.bondOf(order.task, order.account).amount == b - taken);
+            assert(market.treasury() == treasury + taken);
+        } catch {}
+    }
+
+    function check_a_stake_is_returned_in_full_and_never_early(address account, uint256 second)
+        external
+    {
+        at(second);
+        vm.assume(wellMinted(address(market), account));
+        AtRisk memory b = market.stakeOf(account);
+        uint256 wallet = token.balanceOf(account);
+        vm.prank(account);
+        try market.withdrawStake() returns (uint128 amount) {
+            assert(amount == b.amount && market.stakeOf(account).amount == 0);
+            assert(b.release != 0 && market.clock() >= b.release);
+            assert(token.balanceOf(account) == wallet + amount);
+        } catch {}
+    }
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+pragma solidity 0.8.37;
+
+import {PostedSettlement, TaskState} from "../src/interfaces/Types.sol";
+import {Anything} from "./Anything.sol";
+
+/// @title What a claim does, whatever was paid, debited, owed and bonded before.
+/// @dev Trees have one leaf or two: the root is the leaf, or the hash of the leaf and any sibling.
+contract ClaimProofs is Anything {
+    struct Books {
+        uint128 paid;
+        uint128 debited;
+        uint128 bond;
+        uint128 treasury;
+        uint256 held;
+        uint256 wallet;
+    }
+
+    function check_a_claim_moves_exactly_what_is_new(
+        bytes32 id,
+        address account,
+        uint256 paid,
+        uint256 debited
+    ) external {
+        moves(id, account, paid, debited, new bytes32[](0));
+    }
+
+    function check_a_claim_with_a_sibling_moves_exactly_what_is_new(
+        bytes32 id,
+        address account,
+        uint256 paid,
+        uint256 debited,
+        bytes32 sibling
+    ) external {
+        bytes32[] memory proof = new bytes32[](1);
+        proof[0] = sibling;
+        moves(id, account, paid, debited, proof);
+    }
+
+    function moves(
+        bytes32 id,
+        address account,
+        uint256 paid,
+        uint256 debited,
+        bytes32[] memory proof
+    ) private {
+        TaskState memory t = market.task(id);
+        Books memory b = books(id, account);
+        vm.assume(wellKept(t, b.paid) && wellMinted(address(market), account));
+        try market.claim(id, account, paid, debited, proof) returns (uint128 amount) {
+            assert(paid >= b.paid && amount == paid - b.paid && amount <= t.owed);
+            assert(debited >= b.debited);
+            assert(amount != 0 || debited != b.debited);
+            if (debited != b.debited) assert(debited <= uint256(t.terms.debitMax) * t.round);
+            uint256 more = debited - b.debited;
+            uint256 taken = more < b.bond ? more : b.bond;
+            Books memory a = books(id, account);
+            assert(a.paid == paid && a.debited == debited);
+            assert(a.bond == b.bond - taken && a.treasury == b.treasury + taken);
+            assert(a.held == b.held - amount && a.wallet == b.wallet + amount);
+            TaskState memory u = market.task(id);
+            assert(uint256(a.paid) + u.owed == uint256(b.paid) + t.owed);
+            assert(wellKept(u, a.paid));
+            t.owed = u.owed;
+            assert(same(u, t));
+        } catch {}
+    }
+
+    function check_a_claim_is_paid_once(
+        bytes32 id,
+        address account,
+        uint256 paid,
+        uint256 debited
+    ) external {
+        TaskState memory t = market.task(id);
+        vm.assume(wellKept(t, books(id, account).paid) && wellMinted(address(market), account));
+        bytes32[] memory none = new bytes32[](0);
+        try market.claim(id, account, paid, debited, none) {
+            try market.claim(id, account, paid, debited, none) {
+                assert(false);
+            } catch {}
+        } catch {}
+    }
+
+    function check_a_claim_touches_nobody_else(
+        bytes32 id,
+        address account,
+        uint256 paid,
+        uint256 debited,
+        address other
+    ) external {
+        vm.assume(other != account && other != address(market));
+        Books memory b = books(id, other);
+        vm.assume(wellKept(market.task(id), books(id, account).paid));
+        vm.assume(wellMinted(address(market), account));
+        try market.claim(id, account, paid, debited, new bytes32[](0)) {
+            Books memory a = books(id, other);
+            assert(a.paid == b.paid && a.debited == b.debited && a.bond == b.bond);
+            assert(a.wallet == b.wallet);
+        } catch {}
+    }
+
+    function check_a_claim_touches_no_other_task(
+        bytes32 id,
+        address account,
+        uint256 paid,
+        uint256 debited,
+        bytes32 other
+    ) external {
+        vm.assume(other != id);
+        TaskState memory b = market.task(other);
+        Books memory before = books(other, account);
+        try market.claim(id, account, paid, debited, new bytes32[](0)) {
+            assert(same(market.task(other), b));
+            Books memory a = books(other, account);
+            assert(a.paid == before.paid && a.debited == before.debited && a.bond == before.bond);
+        } catch {}
+    }
+
+    function check_only_the_leaf_of_the_final_root_is_paid(
+        bytes32 id,
+        PostedSettlement calldata s,
+        address account,
+        uint256 paid,
+        uint256 debited,
+        uint256 second
+    ) external {
+        at(second);
+        vm.assume(market.finalize(id, only(s)) == 1);
+        bytes32 leaf = keccak256(abi.encode(keccak256(abi.encode(account, paid, debited))));
+        try market.claim(id, account, paid, debited, new bytes32[](0)) {
+            // The market keeps 20 bytes of the root.
+            assert(bytes20(leaf) == bytes20(s.root));
+        } catch {}
+    }
+
+    function books(bytes32 id, address account) private view returns (Books memory b) {
+        (b.paid, b.debited) = market.claimed(id, account);
+        b.bond = market.bondOf(id, account).amount;
+        b.treasury = market.treasury();
+        b.held = token.balanceOf(address(market));
+        b.wallet = token.balanceOf(account);
+    }
+}

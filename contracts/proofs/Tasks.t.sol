@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+pragma solidity 0.8.37;
+
+import {PostedSettlement, Settlement, Standing, TaskState, Terms} from
+    "../src/interfaces/Types.sol";
+import {Anything} from "./Anything.sol";
+
+/// @title A task's money from its opening to its refund, whatever its books were before.
+contract TaskProofs is Anything {
+    function check_opening_locks_exactly_the_deposit(Terms calldata terms, address account)
+        external
+    {
+        vm.assume(wellMinted(address(market), terms.buyer));
+        (uint128 claimed,) = market.claimed(terms.task, account);
+        TaskState memory old = market.task(terms.task);
+        // Nothing was ever paid in a task that was never opened.
+        vm.assume(claimed == 0 && old.owed == 0 && old.dataPaid == 0);
+        vm.assume(old.infrastructurePaid == 0);
+        uint256 held = token.balanceOf(address(market));
+        uint256 wallet = token.balanceOf(terms.buyer);
+        vm.prank(terms.buyer);
+        try market.openTask(terms) {
+            TaskState memory t = market.task(terms.task);
+            uint256 deposit = uint256(terms.data) + terms.infrastructure;
+            assert(old.head == 0);
+            assert(token.balanceOf(address(market)) == held + deposit);
+            assert(token.balanceOf(terms.buyer) == wallet - deposit);
+            assert(keccak256(abi.encode(t.terms)) == keccak256(abi.encode(terms)));
+            assert(wellKept(t, claimed));
+        } catch {}
+    }
+
+    function check_a_settlement_is_posted_within_the_deposit(
+        Settlement calldata s,
+        Standing calldata last,
+        address sender,
+        uint256 second
+    ) external {
+        at(second);
+        TaskState memory t = market.task(s.task);
+        vm.prank(sender);
+        try market.post(s, last) {
+            TaskState memory u = market.task(s.task);
+            assert(sender == t.terms.coordinator);
+            if (u.head != t.head) {
+                assert(!t.closed && market.clock() <= t.terms.expires);
+                assert(s.dataTotal <= t.terms.data && s.dataTotal >= last.dataTotal);
+                assert(s.infrastructureTotal <= t.terms.infrastructure);
+                assert(s.infrastructureTotal >= last.infrastructureTotal);
+                assert(s.round > last.round);
+            }
+            (u.head, u.pending, u.lastPost) = (t.head, t.pending, t.lastPost);
+            assert(same(u, t));
+        } catch {}
+    }
+
+    function check_a_settlement_made_final_is_owed_exactly(
+        bytes32 id,
+        PostedSettlement calldata s,
+        address account,
+        uint256 second
+    ) external {
+        at(second);
+        TaskState memory t = market.task(id);
+        (uint128 claimed,) = market.claimed(id, account);
+        vm.assume(wellKept(t, claimed) && wasPosted(t, s));
+        try market.finalize(id, only(s)) returns (uint256 count) {
+            TaskState memory u = market.task(id);
+            assert(count == (market.clock() > s.finalAt ? 1 : 0));
+            if (count == 0) {
+                assert(same(u, t));
+                return;
+            }
+            uint256 grown = uint256(s.dataTotal) - t.dataPaid + s.infrastructureTotal
+                - t.infrastructurePaid;
+            assert(u.owed == t.owed + grown);
+            assert(u.dataPaid == s.dataTotal && u.infrastructurePaid == s.infrastructureTotal);
+            assert(u.root == s.root && u.round == s.round);
+            assert(wellKept(u, claimed));
+        } catch {}
+    }
+
+    function check_closing_refunds_exactly_the_rest(
+        bytes32 id,
+        address sender,
+        uint256 second
+    ) external {
+        at(second);
+        closes(id, sender, new PostedSettlement[](0));
+    }
+
+    function check_closing_with_a_settlement_due_refunds_exactly_the_rest(
+        bytes32 id,
+        address sender,
+        PostedSettlement calldata s,
+        uint256 second
+    ) external {
+        at(second);
+        vm.assume(wasPosted(market.task(id), s));
+        closes(id, sender, only(s));
+    }
+
+    function check_a_closed_task_refunds_nothing(bytes32 id, address sender, uint256 second)
+        external
+    {
+        at(second);
+        TaskState memory t = market.task(id);
+        vm.assume(t.closed);
+        vm.prank(sender);
+        try market.close(id, new PostedSettlement[](0)) {
+            assert(false);
+        } catch {}
+    }
+
+    /// @dev What `post` has checked, and what every other settlement before it was checked for.
+    function wasPosted(TaskState memory t, PostedSettlement memory s) private pure returns (bool) {
+        return s.dataTotal >= t.dataPaid && s.dataTotal <= t.terms.data
+            && s.infrastructureTotal >= t.infrastructurePaid
+            && s.infrastructureTotal <= t.terms.infrastructure;
+    }
+
+    function closes(bytes32 id, address sender, PostedSettlement[] memory list) private {
+        TaskState memory t = market.task(id);
+        vm.assume(wellKept(t, 0) && wellMinted(address(market), t.terms.buyer));
+        uint256 held = token.balanceOf(address(market));
+        uint256 wallet = token.balanceOf(t.terms.buyer);
+        vm.prank(sender);
+        try market.close(id, list) returns (uint128 refund) {
+            TaskState memory u = market.task(id);
+            uint256 deposit = uint256(t.terms.data) + t.terms.infrastructure;
+            assert(!t.closed && u.closed && u.pending == 0);
+            assert(sender == t.terms.coordinator || market.clock() > t.terms.expires);
+            assert(refund == deposit - u.dataPaid - u.infrastructurePaid);
+            assert(u.refunded == refund && u.dataLocked == 0 && u.infrastructureLocked == 0);
+            assert(token.balanceOf(address(market)) == held - refund);
+            assert(token.balanceOf(t.terms.buyer) == wallet + refund);
+            assert(wellKept(u, 0));
+        } catch {}
+    }
+}

@@ -1,0 +1,38 @@
+// What slither found, against what somebody has looked at and explained in findings.json: neither may have more.
+//
+// usage: node scripts/findings.mjs SLITHER_JSON     exit code 1 if a finding is unexplained or an explanation stale
+
+import { readFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const folder = dirname(fileURLToPath(import.meta.url));
+const report = JSON.parse(readFileSync(process.argv[2], "utf8"));
+if (!report.success) {
+  console.error(`error: slither stopped: ${report.error}`);
+  process.exit(1);
+}
+// A finding is known by its detector and the first thing that it names: `Market.claim(bytes32,...)`.
+const name = ({ name, type_specific_fields: { parent } = {} }) => (parent ? `${parent.name}.${name}` : name);
+const found = new Map();
+for (const { check, elements, description } of report.results.detectors ?? []) {
+  found.set(`${check} ${name(elements[0])}`, description.trim());
+}
+const explained = new Map();
+for (const { check, where, why } of JSON.parse(readFileSync(join(folder, "findings.json"), "utf8"))) {
+  for (const place of where) explained.set(`${check} ${place}`, why);
+}
+
+let wrong = 0;
+for (const [finding, description] of found) {
+  if (explained.has(finding)) continue;
+  console.error(`error: ${finding}: nobody has explained this finding:\n${description}`);
+  wrong += 1;
+}
+for (const finding of explained.keys()) {
+  if (found.has(finding)) continue;
+  console.error(`error: ${finding}: this explanation in findings.json is about nothing that slither finds: remove it`);
+  wrong += 1;
+}
+if (wrong === 0) console.log(`${found.size} findings, all of them explained in findings.json`);
+process.exit(wrong === 0 ? 0 : 1);

@@ -1,0 +1,129 @@
+//! Random trees of 1 to 5,000 accounts, ours and OpenZeppelin's, in both directions: their `verify`
+//! accepts our roots and proofs, ours accepts theirs, and not another amount.
+
+use std::hash::{BuildHasher, RandomState};
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use florin_protocol::merkle::{self, Totals, Tree};
+use florin_protocol::{Address, Amount, Digest};
+use serde::Deserialize;
+use serde_json::json;
+
+/// A claim goes up at most this many levels here: 2^13 is more than 5,000.
+const LEVELS_MAX: usize = 13;
+const PROOFS_PER_TREE: usize = 25;
+
+/// SplitMix64: plain, and the same everywhere.
+struct Random(u64);
+
+impl Random {
+    /// From FLORIN_TEST_SEED, or another one each time; printed in either case.
+    fn begin() -> Self {
+        let seed = match std::env::var("FLORIN_TEST_SEED") {
+            Ok(seed) => seed.parse().expect("FLORIN_TEST_SEED is a number"),
+            Err(_) => RandomState::new().hash_one("seed"),
+        };
+        println!("FLORIN_TEST_SEED={seed}");
+        Self(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+
+    fn account(&mut self) -> (Address, Totals) {
+        let mut address = [0; 20];
+        address.iter_mut().for_each(|byte| *byte = self.next() as u8);
+        // Amounts of every length, the longest included.
+        let mut amount = || {
+            let units = (u128::from(self.next()) << 64) | u128::from(self.next());
+            Amount::from_units(units >> (self.next() % 128))
+        };
+        let (paid, debited) = (amount(), amount());
+        (Address(address), Totals { paid, debited })
+    }
+}
+
+#[derive(Deserialize)]
+struct Proven {
+    index: usize,
+    proof: Vec<Digest>,
+}
+
+/// What OpenZeppelin's library makes of the same leaves, having accepted our proofs.
+#[derive(Deserialize)]
+struct Theirs {
+    root: Digest,
+    proofs: Vec<Proven>,
+}
+
+fn theirs(input: &str) -> Theirs {
+    let vectors = Path::new(env!("CARGO_MANIFEST_DIR")).join("vectors");
+    let mut child = Command::new("node")
+        .arg(vectors.join("trees.mjs"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("`cargo xtask setup` says what this test needs");
+    // Read to its end before it writes a byte: neither waits for the other.
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "refused, or `cargo xtask setup` was not run: see above");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn agree(accounts: &[(Address, Totals)], random: &mut Random) {
+    let tree = Tree::new(accounts.iter().copied());
+    let some: Vec<usize> =
+        (0..PROOFS_PER_TREE.min(accounts.len())).map(|_| random.below(accounts.len())).collect();
+    let leaves: Vec<_> = accounts
+        .iter()
+        .map(|(a, t)| {
+            let account = format!("0x{}", hex(&a.0));
+            json!([account, t.paid.units().to_string(), t.debited.units().to_string()])
+        })
+        .collect();
+    let proofs: Vec<_> = some
+        .iter()
+        .map(|&index| {
+            let (account, totals) = accounts[index];
+            json!({ "index": index, "proof": tree.proof(account, totals).unwrap() })
+        })
+        .collect();
+    let theirs =
+        theirs(&json!({ "leaves": leaves, "root": tree.root(), "proofs": proofs }).to_string());
+    assert_eq!(theirs.root, tree.root(), "{} accounts", accounts.len());
+    assert_eq!(theirs.proofs.len(), some.len());
+    for Proven { index, proof } in theirs.proofs {
+        let (account, totals) = accounts[index];
+        assert!(proof.len() <= LEVELS_MAX);
+        assert!(merkle::verify(tree.root(), account, totals, &proof), "their proof {index}");
+        let units = totals.paid.units();
+        let more = Totals { paid: Amount::from_units(units ^ 1), ..totals };
+        assert!(!merkle::verify(tree.root(), account, more, &proof), "another amount {index}");
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn openzeppelin_and_we_accept_each_others_random_trees() {
+    let mut random = Random::begin();
+    let mut sizes = vec![1, 2, 3, 5_000];
+    sizes.extend((0..3).map(|_| 1 + random.below(5_000)));
+    for size in sizes {
+        let accounts: Vec<_> = (0..size).map(|_| random.account()).collect();
+        agree(&accounts, &mut random);
+    }
+}
