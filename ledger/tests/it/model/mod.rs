@@ -1,5 +1,4 @@
 //! A model held against the real chain under long random histories, with the chain reopened in between.
-#![allow(clippy::disallowed_methods, reason = "the model keeps small integers")]
 
 mod books;
 
