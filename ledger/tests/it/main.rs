@@ -2,5 +2,6 @@
 #![allow(missing_docs)]
 #![allow(clippy::disallowed_methods, reason = "tests unwrap, and the model keeps small integers")]
 
+mod ethereum;
 mod model;
 mod remote;

@@ -1,0 +1,3 @@
+//! The market on Ethereum, with a node in the test's own process.
+
+pub(crate) mod node;
