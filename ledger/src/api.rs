@@ -375,6 +375,12 @@ pub enum LedgerError {
     /// The ledger's own records contradict themselves. Nothing more is done with them.
     #[error("the ledger is damaged: {0} [LEDGER_CORRUPT]")]
     Corrupt(String),
+    /// A transaction that cannot be paid for, or that would cost more than its sender allows. Nothing changed.
+    #[error("{0} [GAS_NOT_PAID]")]
+    Gas(String),
+    /// The record of what a wallet has sent cannot be used. Nothing was sent.
+    #[error("the outbox: {0} [OUTBOX_FAILED]")]
+    Outbox(String),
     /// The wallet could not sign.
     #[error("{0} [SIGNING_FAILED]")]
     Signing(#[from] florin_protocol::SignError),

@@ -161,6 +161,7 @@ impl From<LedgerError> for Response {
             LedgerError::Unavailable(what) => Self::Unavailable(what),
             LedgerError::Corrupt(what) => Self::Corrupt(what),
             LedgerError::Signing(error) => Self::Unavailable(error.to_string()),
+            LedgerError::Gas(what) | LedgerError::Outbox(what) => Self::Unavailable(what),
         }
     }
 }

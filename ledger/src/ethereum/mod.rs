@@ -2,11 +2,23 @@
 //! node that answers JSON-RPC.
 
 mod contracts;
+mod deploy;
 mod deployment;
 mod endpoint;
+mod history;
+mod http;
+mod ledger;
+mod node;
+mod outbox;
+mod plan;
+mod refusals;
+mod sender;
 mod settings;
 
 pub use contracts::{FlorinToken, Market as MarketContract, Registry};
+pub use deploy::{Token, deploy};
 pub use deployment::Deployment;
 pub use endpoint::{Endpoint, EndpointError};
+pub use http::{Health, HttpEndpoint};
+pub use ledger::EthereumLedger;
 pub use settings::Settings;

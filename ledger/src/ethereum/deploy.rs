@@ -1,0 +1,99 @@
+//! Bringing a market's contracts onto a chain.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use alloy_primitives::U256;
+use alloy_sol_types::SolConstructor;
+use florin_protocol::{Address, Amount, ChainId, Signer};
+
+use super::contracts::{FlorinToken, Market, Registry};
+use super::deployment::Deployment;
+use super::endpoint::Endpoint;
+use super::node::{Call, Node, Receipt};
+use super::outbox::Intent;
+use super::sender::{Carried, Planner, Sender, Step};
+use super::settings::Settings;
+use crate::api::LedgerError;
+
+/// Gas that deploying the largest contract may take.
+const DEPLOY_GAS_MAX: u64 = 12_000_000;
+
+/// What the market counts in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Token {
+    /// A new florin: all of it made at once, for one account.
+    New {
+        /// How much there will ever be.
+        supply: Amount,
+        /// Who has it first.
+        holder: Address,
+    },
+    /// A plain ERC-20 that is there already.
+    Existing(Address),
+}
+
+/// Sends one contract after the other.
+struct Contract(Call);
+
+impl Planner for Contract {
+    fn plan(&self, _: Address, _: &Intent) -> Result<Step, LedgerError> {
+        Ok(Step::Send(self.0.clone()))
+    }
+
+    fn is_effective(&self, _: &Intent, _: &Receipt) -> bool {
+        true
+    }
+}
+
+/// Deploys token (unless there is one), market and registry, each confirmed as deep as `settings` ask.
+///
+/// # Errors
+/// [`LedgerError`]; contracts that were deployed before it stay on the chain, and nobody uses them.
+pub fn deploy(
+    endpoint: &Arc<dyn Endpoint>,
+    by: &dyn Signer,
+    token: Token,
+    settings: Settings,
+    outbox: &Path,
+) -> Result<Deployment, LedgerError> {
+    let node = Node(Arc::clone(endpoint));
+    let chain = node.chain_id()?;
+    let settings = Settings { gas_max: settings.gas_max.max(DEPLOY_GAS_MAX), ..settings };
+    let sender = Sender::new(node, chain, settings, outbox, format!("deploy-{chain}"));
+    let token = match token {
+        Token::Existing(token) if sender.node.has_code(token)? => token,
+        Token::Existing(token) => {
+            let what = format!("there is no contract at {token}: name the token's address");
+            return Err(LedgerError::Unavailable(what));
+        }
+        Token::New { supply, holder } => {
+            let call = FlorinToken::constructorCall {
+                holder: holder.0.into(),
+                supply: U256::from(supply.units()),
+            };
+            put(&sender, by, "token", &FlorinToken::BYTECODE, &call.abi_encode())?.0
+        }
+    };
+    let call = Market::constructorCall { token_: token.0.into() };
+    let (market, block) = put(&sender, by, "market", &Market::BYTECODE, &call.abi_encode())?;
+    let (registry, _) = put(&sender, by, "registry", &Registry::BYTECODE, &[])?;
+    Ok(Deployment { chain: ChainId(chain), token, market, registry, block })
+}
+
+fn put(
+    sender: &Sender,
+    by: &dyn Signer,
+    name: &str,
+    code: &[u8],
+    arguments: &[u8],
+) -> Result<(Address, u64), LedgerError> {
+    let call = Call { to: None, data: [code, arguments].concat(), wei: 0 };
+    let intent = Intent::Deploy(name.to_owned());
+    match sender.carry_out(by, &intent, &Contract(call))? {
+        Carried::By(Receipt { contract_address: Some(address), block_number, .. }) => {
+            Ok((address.into(), block_number.to()))
+        }
+        _ => Err(LedgerError::Unavailable(format!("the node names no address for the {name}"))),
+    }
+}

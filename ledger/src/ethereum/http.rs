@@ -1,0 +1,225 @@
+//! JSON-RPC over HTTP. Questions are repeated after a pause; what has effects never is: the outbox decides about that.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::endpoint::{Endpoint, EndpointError};
+use crate::api::LedgerError;
+use crate::limits::{ANSWER_BYTES_MAX, RPC_RETRIES_MAX};
+
+/// How long a connection may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long an answer may take.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Pause before a question is asked again; doubled each time.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// JSON-RPC's code for too many calls.
+const LIMIT_EXCEEDED: i64 = -32_005;
+/// Longest part of a foreign text that is passed on.
+const TEXT_MAX: usize = 300;
+
+/// How a node has answered so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Health {
+    /// Calls that were made.
+    pub calls: u64,
+    /// Calls without an answer, repeated ones counted each time.
+    pub failures: u64,
+    /// Failures since the last answer.
+    pub failing: u64,
+    /// What the last failure was.
+    pub last_failure: Option<String>,
+}
+
+/// A node at an address such as `http://127.0.0.1:8545`.
+pub struct HttpEndpoint {
+    agent: ureq::Agent,
+    url: String,
+    name: String,
+    calls: AtomicU64,
+    failures: AtomicU64,
+    failing: AtomicU64,
+    last_failure: Mutex<Option<String>>,
+}
+
+impl fmt::Debug for HttpEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HttpEndpoint({})", self.name)
+    }
+}
+
+#[derive(Deserialize)]
+struct Reply {
+    result: Option<Value>,
+    error: Option<Complaint>,
+}
+
+#[derive(Deserialize)]
+struct Complaint {
+    code: i64,
+    #[serde(default)]
+    message: String,
+    data: Option<Value>,
+}
+
+impl HttpEndpoint {
+    /// A node at this address. Nothing is asked yet.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] for what is no address of a web service.
+    pub fn new(url: &str) -> Result<Self, LedgerError> {
+        let Some(name) = public_name(url) else {
+            let what = format!(
+                "{:?} is no address of a node: write it like http://127.0.0.1:8545",
+                cut(url)
+            );
+            return Err(LedgerError::Unavailable(what));
+        };
+        let config = ureq::Agent::config_builder()
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .timeout_global(Some(ANSWER_TIMEOUT))
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .build();
+        Ok(Self {
+            agent: ureq::Agent::new_with_config(config),
+            url: url.to_owned(),
+            name,
+            calls: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            failing: AtomicU64::new(0),
+            last_failure: Mutex::new(None),
+        })
+    }
+
+    /// How the node has answered so far.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        let last = self.last_failure.lock().unwrap_or_else(PoisonError::into_inner);
+        Health {
+            calls: self.calls.load(Ordering::Relaxed),
+            failures: self.failures.load(Ordering::Relaxed),
+            failing: self.failing.load(Ordering::Relaxed),
+            last_failure: last.clone(),
+        }
+    }
+
+    fn once(&self, method: &str, params: &Value) -> Result<Value, EndpointError> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        let answer = self.exchange(method, params);
+        match &answer {
+            Err(EndpointError::Unreachable(why)) => {
+                self.failures.fetch_add(1, Ordering::Relaxed);
+                let before = self.failing.fetch_add(1, Ordering::Relaxed);
+                if before == 0 {
+                    tracing::warn!(node = self.name, method, why, "the node does not answer");
+                }
+                *self.last_failure.lock().unwrap_or_else(PoisonError::into_inner) =
+                    Some(why.clone());
+            }
+            _ => {
+                if self.failing.swap(0, Ordering::Relaxed) > 0 {
+                    tracing::info!(node = self.name, "the node answers again");
+                }
+            }
+        }
+        answer
+    }
+
+    fn exchange(&self, method: &str, params: &Value) -> Result<Value, EndpointError> {
+        let lost = |what: String| EndpointError::Unreachable(what);
+        let question = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        // The address may hold a key: what goes wrong is told without it.
+        let told = |error: ureq::Error| lost(error.to_string().replace(&self.url, &self.name));
+        let mut response = self.agent.post(&self.url).send_json(&question).map_err(told)?;
+        let status = response.status();
+        let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX);
+        let text = body.read_to_string().map_err(told)?;
+        let reply: Reply = match serde_json::from_str(&text) {
+            Ok(reply) => reply,
+            Err(_) => return Err(lost(format!("status {status}: {}", cut(text.trim())))),
+        };
+        match reply.error {
+            Some(c) if c.code == LIMIT_EXCEEDED || status == 429 => {
+                Err(lost(format!("too many calls: {}", cut(&c.message))))
+            }
+            Some(Complaint { code, message, data }) => Err(EndpointError::Answered {
+                code,
+                message: cut(&message),
+                data: data.as_ref().and_then(revert_data),
+            }),
+            None => Ok(reply.result.unwrap_or(Value::Null)),
+        }
+    }
+}
+
+/// The bytes of a revert: a text in most nodes, within an object in some.
+fn revert_data(data: &Value) -> Option<Vec<u8>> {
+    let text = data.as_str().or_else(|| data.get("data").and_then(Value::as_str))?;
+    let digits = text.strip_prefix("Reverted ").unwrap_or(text);
+    digits.parse::<alloy_primitives::Bytes>().ok().map(|bytes| bytes.to_vec())
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(TEXT_MAX).collect()
+}
+
+/// Scheme, host and port: what may be shown.
+fn public_name(url: &str) -> Option<String> {
+    let (scheme, rest) = url.split_once("://")?;
+    if scheme != "http" && scheme != "https" {
+        return None;
+    }
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let host = authority.rsplit('@').next().filter(|host| !host.is_empty())?;
+    Some(format!("{scheme}://{host}"))
+}
+
+impl Endpoint for HttpEndpoint {
+    fn call(&self, method: &str, params: Value) -> Result<Value, EndpointError> {
+        let mut pause = RETRY_PAUSE;
+        let mut retries = 0u32;
+        loop {
+            let answer = self.once(method, &params);
+            let lost = matches!(answer, Err(EndpointError::Unreachable(_)));
+            if !lost || method == "eth_sendRawTransaction" || retries >= RPC_RETRIES_MAX {
+                return answer;
+            }
+            retries = retries.saturating_add(1);
+            std::thread::sleep(pause);
+            pause = pause.saturating_mul(2);
+        }
+    }
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_shown_without_its_key() {
+        let name = |url: &str| public_name(url);
+        assert_eq!(name("https://a.example/v3/0123secret").unwrap(), "https://a.example");
+        assert_eq!(name("http://me:secret@10.0.0.1:8545/?k=1").unwrap(), "http://10.0.0.1:8545");
+        for wrong in ["127.0.0.1:8545", "ws://127.0.0.1", "http://", "http:///path"] {
+            assert_eq!(name(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn reverts_are_found_in_the_forms_that_nodes_use() {
+        for data in [json!("0x0102"), json!({ "data": "0x0102" }), json!("Reverted 0x0102")] {
+            assert_eq!(revert_data(&data), Some(vec![1, 2]), "{data}");
+        }
+        assert_eq!(revert_data(&json!("none")), None);
+    }
+}

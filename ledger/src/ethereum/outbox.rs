@@ -1,0 +1,178 @@
+//! What an account has sent: every signed transaction is here, durably, before it leaves.
+//!
+//! One file for each account and market. Who has it open is the only one that writes for that account, so that a nonce
+//! is never given to two transactions.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use alloy_primitives::B256;
+use borsh::{BorshDeserialize, BorshSerialize};
+use florin_protocol::{Address, TaskId};
+use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
+
+use crate::action::Action;
+use crate::api::LedgerError;
+use crate::limits::OUTBOX_MAX;
+
+const ENTRIES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("entries");
+/// Pause before a file that another process has open is tried again.
+const HELD_PAUSE: Duration = Duration::from_millis(20);
+
+/// What somebody wanted, from which the transaction can be made anew.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub(super) enum Intent {
+    /// A write of the trait.
+    Act(Action),
+    /// The market may take so much from the sender's wallet.
+    Approve(u128),
+    /// An arbiter writes down how far a task's settlements go, to cancel some of them.
+    Mark(TaskId),
+    /// Wei for somebody else's gas.
+    Ether(Address, u128),
+    /// A new contract.
+    Deploy(String),
+}
+
+impl Intent {
+    /// In words, for logs and errors.
+    pub(super) fn summary(&self) -> String {
+        match self {
+            Self::Act(action) => action.summary(),
+            Self::Approve(units) => {
+                let amount = florin_protocol::Amount::from_units(*units);
+                format!("let the market take {amount} FLN")
+            }
+            Self::Mark(task) => format!("mark the settlements of task {}…", task.short()),
+            Self::Ether(to, wei) => format!("give {wei} wei to {to}"),
+            Self::Deploy(name) => format!("deploy {name}"),
+        }
+    }
+}
+
+/// One version of a transaction.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub(super) struct Attempt {
+    /// The signed bytes.
+    pub(super) raw: Vec<u8>,
+    pub(super) hash: [u8; 32],
+    /// Most per unit of gas, in wei.
+    pub(super) fee: u128,
+    /// Of that for whoever makes the block.
+    pub(super) tip: u128,
+}
+
+impl Attempt {
+    pub(super) fn hash(&self) -> B256 {
+        B256::from(self.hash)
+    }
+}
+
+/// One nonce of an account, and what it was given to.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub(super) struct Entry {
+    pub(super) nonce: u64,
+    pub(super) intent: Intent,
+    pub(super) to: Option<Address>,
+    pub(super) data: Vec<u8>,
+    pub(super) wei: u128,
+    pub(super) gas: u64,
+    /// Same nonce, same content, rising fees.
+    pub(super) attempts: Vec<Attempt>,
+    /// The block in which it was seen, deep enough.
+    pub(super) mined: Option<u64>,
+}
+
+/// An account's outbox.
+pub(super) struct Outbox {
+    database: Database,
+    path: PathBuf,
+}
+
+impl Outbox {
+    /// Opens an account's file; waits while another process has it, for at most `patience_ms`.
+    pub(super) fn open(path: &Path, patience_ms: u64) -> Result<Self, LedgerError> {
+        let shown = path.display();
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).map_err(|error| {
+                LedgerError::Outbox(format!("cannot make the folder of {shown}: {error}"))
+            })?;
+        }
+        let mut waited = Duration::ZERO;
+        loop {
+            match Database::create(path) {
+                Ok(database) => return Ok(Self { database, path: path.to_owned() }),
+                Err(DatabaseError::DatabaseAlreadyOpen)
+                    if waited < Duration::from_millis(patience_ms) =>
+                {
+                    std::thread::sleep(HELD_PAUSE);
+                    waited = waited.saturating_add(HELD_PAUSE);
+                }
+                Err(DatabaseError::DatabaseAlreadyOpen) => {
+                    return Err(LedgerError::Outbox(format!(
+                        "another process writes with this wallet and holds {shown}: wait for it, \
+                         or stop it"
+                    )));
+                }
+                Err(error) => {
+                    return Err(LedgerError::Outbox(format!("cannot open {shown}: {error}")));
+                }
+            }
+        }
+    }
+
+    fn failed(&self, error: impl std::fmt::Display) -> LedgerError {
+        LedgerError::Outbox(format!("{}: {error}", self.path.display()))
+    }
+
+    /// Everything in it, lowest nonce first.
+    pub(super) fn entries(&self) -> Result<Vec<Entry>, LedgerError> {
+        let read = self.database.begin_read().map_err(|error| self.failed(error))?;
+        let table = match read.open_table(ENTRIES) {
+            Ok(table) => table,
+            Err(redb::TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
+            Err(error) => return Err(self.failed(error)),
+        };
+        let mut entries = Vec::new();
+        for row in table.iter().map_err(|error| self.failed(error))? {
+            let (_, bytes) = row.map_err(|error| self.failed(error))?;
+            let entry = Entry::try_from_slice(bytes.value())
+                .map_err(|error| self.failed(format!("an entry that cannot be read: {error}")))?;
+            entries.push(entry);
+        }
+        Ok(entries)
+    }
+
+    /// Keeps an entry in place of what its nonce had; returns when that is durable.
+    pub(super) fn put(&self, entry: &Entry) -> Result<(), LedgerError> {
+        let bytes = borsh::to_vec(entry).map_err(|error| self.failed(error))?;
+        self.change(|table| table.insert(entry.nonce, bytes.as_slice()).map(drop))
+    }
+
+    /// Forgets an entry.
+    pub(super) fn remove(&self, nonce: u64) -> Result<(), LedgerError> {
+        self.change(|table| table.remove(nonce).map(drop))
+    }
+
+    fn change(
+        &self,
+        what: impl FnOnce(&mut redb::Table<'_, u64, &'static [u8]>) -> Result<(), redb::StorageError>,
+    ) -> Result<(), LedgerError> {
+        let mut write = self.database.begin_write().map_err(|error| self.failed(error))?;
+        write.set_two_phase_commit(true);
+        {
+            let mut table = write.open_table(ENTRIES).map_err(|error| self.failed(error))?;
+            what(&mut table).map_err(|error| self.failed(error))?;
+            let count = redb::ReadableTableMetadata::len(&table);
+            if count.map_err(|error| self.failed(error))?
+                > OUTBOX_MAX.try_into().unwrap_or(u64::MAX)
+            {
+                return Err(self.failed(format!(
+                    "{OUTBOX_MAX} transactions of this account wait or are fresh: wait until they \
+                     are deep in the chain"
+                )));
+            }
+        }
+        write.commit().map_err(|error| self.failed(error))
+    }
+}
