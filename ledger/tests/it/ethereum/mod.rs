@@ -1,3 +1,6 @@
 //! The market on Ethereum, with a node in the test's own process.
 
-pub(crate) mod node;
+mod conforms;
+mod market;
+mod node;
+mod same_rules;

@@ -12,6 +12,7 @@ pub(crate) const STAKE_MIN: i64 = 50;
 pub(crate) const WINDOW: i64 = 100;
 pub(crate) const DELAY: i64 = 250;
 pub(crate) const LIFE: i64 = 3_000;
+pub(crate) const PENDING_MAX: usize = 64;
 pub(crate) const BUYER: usize = 0;
 pub(crate) const COORDINATOR: usize = 1;
 pub(crate) const ARBITER: usize = 2;
@@ -22,23 +23,42 @@ pub(crate) type Verdict = Result<i64, &'static str>;
 /// What everybody was paid and debited in all.
 pub(crate) type Totals = [(i64, i64); PEOPLE];
 
-#[derive(Clone, Default)]
+/// What is wrong with the terms of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flaw {
+    Nothing,
+    BuyerIsArbiter,
+    TooSmall,
+    LongWindow,
+    LongDelay,
+    TooExpensive,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pending {
     pub(crate) round: i64,
-    /// The totals that it was worked out from: roots, on the chain.
+    /// The round after which it is named; another one than its own is a mistake.
+    pub(crate) name: i64,
+    /// The totals that it was worked out from: roots, on a ledger.
     pub(crate) previous: Totals,
     pub(crate) totals: Totals,
+    /// What it says that the totals' pay comes to.
+    pub(crate) data: i64,
     pub(crate) infrastructure: i64,
+    /// Names a report.
+    pub(crate) report: u8,
+    /// Can be challenged until then, once it is posted.
     pub(crate) window: i64,
 }
 
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Task {
     pub(crate) open: bool,
     pub(crate) closed: bool,
     pub(crate) expires: i64,
     pub(crate) locked: [i64; 2],
     pub(crate) paid: [i64; 2],
+    pub(crate) refunded: i64,
     pub(crate) owed: i64,
     pub(crate) totals: Totals,
     pub(crate) round: i64,
@@ -52,7 +72,7 @@ pub(crate) struct Task {
 }
 
 /// The books as one would keep them on paper.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Model {
     pub(crate) now: i64,
     pub(crate) wallets: [i64; PEOPLE],
@@ -60,6 +80,27 @@ pub(crate) struct Model {
     pub(crate) stake_releases: [Option<i64>; PEOPLE],
     pub(crate) treasury: i64,
     pub(crate) tasks: [Task; 2],
+}
+
+impl Task {
+    /// Round, totals and pools of the last settlement that stands.
+    pub(crate) fn last(&self) -> (i64, Totals, [i64; 2]) {
+        match self.pending.last() {
+            Some(last) => (last.round, last.totals, [last.data, last.infrastructure]),
+            None => (self.round, self.totals, self.paid),
+        }
+    }
+
+    /// From when on a bond can be withdrawn; never, unless it was asked back or the task is closed.
+    pub(crate) fn free_at(&self, owner: usize) -> Option<i64> {
+        match (self.closed, self.releases[owner], self.last_post) {
+            (false, None, _) => None,
+            (false, Some(release), Some(post)) => Some(release.max(release.min(post) + 2 * WINDOW)),
+            (false, Some(release), None) => Some(release),
+            (true, _, Some(post)) => Some(post + 2 * WINDOW),
+            (true, _, None) => Some(0),
+        }
+    }
 }
 
 impl Model {
@@ -84,15 +125,21 @@ impl Model {
         Ok(0)
     }
 
-    pub(crate) fn open_task(&mut self, from: usize, t: usize) -> Verdict {
+    pub(crate) fn open_task(&mut self, from: usize, t: usize, expires: i64, flaw: Flaw) -> Verdict {
         if from != BUYER {
             return Err("NOT_ALLOWED");
         }
         if self.tasks[t].open {
             return Err("TASK_EXISTS");
         }
+        match flaw {
+            Flaw::Nothing => {}
+            Flaw::BuyerIsArbiter => return Err("MEANINGLESS"),
+            Flaw::TooSmall => return Err("TOO_SMALL"),
+            Flaw::LongWindow | Flaw::LongDelay => return Err("LIMIT_REACHED"),
+            Flaw::TooExpensive => return Err("INSUFFICIENT_FUNDS"),
+        }
         self.pay(from, DATA + INFRASTRUCTURE)?;
-        let expires = self.now + LIFE;
         self.tasks[t] =
             Task { open: true, expires, locked: [DATA, INFRASTRUCTURE], ..Task::default() };
         Ok(0)
@@ -130,14 +177,8 @@ impl Model {
         if task.bonds[from] == 0 {
             return Err("NOT_FOUND");
         }
-        let free = match (task.closed, task.releases[from], task.last_post) {
-            (false, None, _) => return Err("NOT_FOUND"),
-            (false, Some(release), Some(post)) => release.max(release.min(post) + 2 * WINDOW),
-            (false, Some(release), None) => release,
-            (true, _, Some(post)) => post + 2 * WINDOW,
-            (true, _, None) => 0,
-        };
-        if self.now < free {
+        let free = task.free_at(from);
+        if self.now < free.ok_or("NOT_FOUND")? {
             return Err("TOO_EARLY");
         }
         let amount = std::mem::take(&mut task.bonds[from]);
@@ -209,31 +250,29 @@ impl Model {
         }
         let now = self.now;
         let task = &mut self.tasks[t];
-        let standing = task.finals.get(&new.round).into_iter();
-        let standing = standing.chain(task.pending.iter().filter(|p| p.round == new.round));
+        let standing = task.finals.get(&new.name).into_iter();
+        let standing = standing.chain(task.pending.iter().filter(|p| p.round == new.name));
         if let Some(other) = standing.last() {
-            let same = (other.previous, other.totals, other.infrastructure);
-            let same = same == (new.previous, new.totals, new.infrastructure);
+            let same = Pending { window: other.window, ..new.clone() } == *other;
             return if same { Ok(1) } else { Err("CONFLICTING_SETTLEMENT") };
         }
         if task.closed {
             return Err("TASK_CLOSED");
         }
-        let (round, standing, infrastructure) = match task.pending.last() {
-            Some(last) => (last.round, last.totals, last.infrastructure),
-            None => (task.round, task.totals, task.paid[1]),
-        };
-        let data: i64 = standing.iter().map(|(paid, _)| paid).sum();
-        let total: i64 = new.totals.iter().map(|(paid, _)| paid).sum();
+        if task.pending.len() == PENDING_MAX {
+            return Err("LIMIT_REACHED");
+        }
+        let (round, standing, [data, infrastructure]) = task.last();
         let no_root = new.totals.iter().all(|totals| *totals == (0, 0));
         let wrong = now > task.expires
+            || new.name != new.round
             || new.round <= round
             || new.previous != standing
-            || total < data
-            || total > DATA
+            || new.data < data
+            || new.data > DATA
             || new.infrastructure < infrastructure
             || new.infrastructure > INFRASTRUCTURE
-            || (no_root && new.infrastructure > 0);
+            || (no_root && (new.data, new.infrastructure) != (0, 0));
         if wrong {
             return Err("BAD_SETTLEMENT");
         }
@@ -266,7 +305,7 @@ impl Model {
         let mut count = 0;
         while task.pending.first().is_some_and(|p| self.now > p.window) {
             let p = task.pending.remove(0);
-            let paid = [p.totals.iter().map(|(paid, _)| paid).sum(), p.infrastructure];
+            let paid = [p.data, p.infrastructure];
             for (pool, paid) in paid.iter().enumerate() {
                 task.locked[pool] -= paid - task.paid[pool];
                 task.owed += paid - task.paid[pool];
@@ -280,11 +319,17 @@ impl Model {
         count
     }
 
-    /// What it paid, and a thousand times what it took.
-    pub(crate) fn claim(&mut self, t: usize, who: usize, totals: (i64, i64)) -> Verdict {
+    /// What it paid, and a thousand times what it took. The proof is one of the totals in `tree`.
+    pub(crate) fn claim(
+        &mut self,
+        t: usize,
+        who: usize,
+        totals: (i64, i64),
+        tree: &Totals,
+    ) -> Verdict {
         self.open(t)?;
         let task = &mut self.tasks[t];
-        if totals == (0, 0) || task.totals[who] != totals {
+        if totals == (0, 0) || tree[who] != totals || task.totals != *tree {
             return Err("BAD_PROOF");
         }
         let before = task.claimed[who];
@@ -319,6 +364,7 @@ impl Model {
         let task = &mut self.tasks[t];
         let rest: i64 = std::mem::take(&mut task.locked).iter().sum();
         task.closed = true;
+        task.refunded = rest;
         self.wallets[BUYER] += rest;
         Ok(rest)
     }

@@ -1,0 +1,112 @@
+//! Who takes part, and how the model's small numbers are said to a ledger.
+
+use florin_ledger::conformance::TestSigner;
+use florin_ledger::{Claim, Settlement, Terms};
+use florin_protocol::merkle::{self, Tree};
+use florin_protocol::{
+    Address, Amount, DUST_PER_ROUND, Digest, PayoutId, Report, Round, Signer, TaskId, Tick,
+};
+
+use super::books::{
+    ARBITER, BOND_MIN, BUYER, COORDINATOR, DATA, DEBIT_MAX, DELAY, FUNDS, Flaw, INFRASTRUCTURE,
+    PEOPLE, Pending, STAKE_MIN, Totals, WINDOW,
+};
+
+/// When the model's clock begins, in its ticks.
+pub(crate) const START: i64 = 1_000;
+
+/// Longer than any window or delay may be, in milliseconds: 30 days are allowed.
+const TOO_LONG_MS: u64 = 30 * 24 * 3_600 * 1_000 + 1;
+
+/// Everybody's keys, and how long a tick of the model is.
+pub(crate) struct Cast {
+    pub(crate) people: Vec<TestSigner>,
+    tick_ms: u64,
+}
+
+/// The model counts in smallest data pools.
+pub(crate) fn units(n: i64) -> Amount {
+    Amount::from_units(u128::try_from(n).unwrap() * DUST_PER_ROUND.units())
+}
+
+pub(crate) fn number(amount: Amount) -> i64 {
+    i64::try_from(amount.units() / DUST_PER_ROUND.units()).unwrap()
+}
+
+pub(crate) fn leaf((paid, debited): (i64, i64)) -> merkle::Totals {
+    merkle::Totals { paid: units(paid), debited: units(debited) }
+}
+
+pub(crate) fn task_id(t: usize) -> TaskId {
+    TaskId([t as u8 + 1; 32])
+}
+
+pub(crate) fn payout(t: usize, round: i64) -> PayoutId {
+    Report::payout_id(task_id(t), Round(u32::try_from(round).unwrap()))
+}
+
+impl Cast {
+    pub(crate) fn new(tick_ms: u64) -> Self {
+        let people = (0..PEOPLE as u64).map(|n| TestSigner::new(n).unwrap()).collect();
+        Self { people, tick_ms }
+    }
+
+    pub(crate) fn address(&self, n: usize) -> Address {
+        self.people[n].address()
+    }
+
+    pub(crate) fn tick(&self, moment: i64) -> Tick {
+        Tick(moment as u64 * self.tick_ms)
+    }
+
+    pub(crate) fn tree(&self, all: &Totals) -> Tree {
+        let leaves = all.iter().zip(&self.people).filter(|(totals, _)| **totals != (0, 0));
+        Tree::new(leaves.map(|(totals, person)| (person.address(), leaf(*totals))))
+    }
+
+    pub(crate) fn terms(&self, t: usize, expires: i64, flaw: Flaw) -> Terms {
+        let arbiter = if flaw == Flaw::BuyerIsArbiter { BUYER } else { ARBITER };
+        let data = match flaw {
+            Flaw::TooSmall => Amount::from_units(units(1).units() - 1),
+            Flaw::TooExpensive => units(PEOPLE as i64 * FUNDS),
+            _ => units(DATA),
+        };
+        let ms = |ticks: i64, is_too_long: bool| {
+            if is_too_long { TOO_LONG_MS } else { ticks as u64 * self.tick_ms }
+        };
+        Terms {
+            task: task_id(t),
+            buyer: self.address(BUYER),
+            coordinator: self.address(COORDINATOR),
+            arbiter: self.address(arbiter),
+            data,
+            infrastructure: units(INFRASTRUCTURE),
+            bond_min: units(BOND_MIN),
+            debit_max: units(DEBIT_MAX),
+            stake_min: units(STAKE_MIN),
+            challenge_ms: ms(WINDOW, flaw == Flaw::LongWindow),
+            unbond_ms: ms(DELAY, flaw == Flaw::LongDelay),
+            expires: self.tick(expires),
+        }
+    }
+
+    pub(crate) fn settlement(&self, t: usize, new: &Pending) -> Settlement {
+        Settlement {
+            task: task_id(t),
+            payout: payout(t, new.name),
+            round: Round(u32::try_from(new.round).unwrap()),
+            report: Digest([new.report; 32]),
+            previous_root: self.tree(&new.previous).root(),
+            root: self.tree(&new.totals).root(),
+            data_total: units(new.data),
+            infrastructure_total: units(new.infrastructure),
+        }
+    }
+
+    /// A claim with a proof from this tree, if it has one.
+    pub(crate) fn claim(&self, t: usize, who: usize, totals: (i64, i64), tree: &Totals) -> Claim {
+        let (account, totals) = (self.address(who), leaf(totals));
+        let proof = self.tree(tree).proof(account, totals).unwrap_or_default();
+        Claim { task: task_id(t), account, totals, proof }
+    }
+}

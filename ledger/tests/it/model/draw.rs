@@ -1,0 +1,338 @@
+//! Random operations, weighed so that all of them, and nearly every refusal, happen often.
+
+use super::books::{
+    ARBITER, BOND_MIN, BUYER, COORDINATOR, DATA, Flaw, INFRASTRUCTURE, LIFE, Model, PEOPLE, Pending,
+};
+use super::dice::Dice;
+use super::operation::{Act, Operation};
+
+/// How often each kind of operation is drawn.
+const WEIGHTS: [(Kind, u64); 15] = [
+    (Kind::Transfer, 4),
+    (Kind::OpenTask, 4),
+    (Kind::Bond, 9),
+    (Kind::Unbond, 5),
+    (Kind::WithdrawBond, 6),
+    (Kind::Stake, 5),
+    (Kind::Pledge, 6),
+    (Kind::Unstake, 4),
+    (Kind::WithdrawStake, 4),
+    (Kind::Post, 15),
+    (Kind::Cancel, 6),
+    (Kind::Finalize, 7),
+    (Kind::Claim, 14),
+    (Kind::Close, 1),
+    (Kind::Slash, 8),
+];
+
+/// What comes often enough by itself.
+const DULL: [&str; 8] = [
+    "BAD_PROOF",
+    "INSUFFICIENT_FUNDS",
+    "NOT_ALLOWED",
+    "NOT_FOUND",
+    "TASK_CLOSED",
+    "TOO_SMALL",
+    "UNKNOWN_TASK",
+    "nothing due",
+];
+
+/// How often an operation is drawn again.
+const REDRAWS: usize = 3;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Transfer,
+    OpenTask,
+    Bond,
+    Unbond,
+    WithdrawBond,
+    Stake,
+    Pledge,
+    Unstake,
+    WithdrawStake,
+    Post,
+    Cancel,
+    Finalize,
+    Claim,
+    Close,
+    Slash,
+}
+
+fn any_kind(dice: &mut Dice) -> Kind {
+    let mut left = dice.roll(WEIGHTS.iter().map(|(_, weight)| weight).sum()) as u64;
+    for (kind, weight) in WEIGHTS {
+        match left.checked_sub(weight) {
+            None => return kind,
+            Some(rest) => left = rest,
+        }
+    }
+    Kind::Finalize
+}
+
+/// Draws operations for a model as it is.
+pub(crate) struct Draw<'a> {
+    pub(crate) dice: &'a mut Dice,
+    pub(crate) model: &'a Model,
+    /// Whether settlements are posted as fast as can be, and small, until no more may wait.
+    pub(crate) is_rushed: bool,
+}
+
+impl Draw<'_> {
+    /// How long nobody does anything: often until just before, at or after a moment that matters.
+    pub(crate) fn pause(&mut self) -> i64 {
+        if self.is_rushed {
+            return i64::from(self.dice.once_in(2));
+        }
+        match self.dice.roll(10) {
+            0..=2 => 0,
+            3..=6 => self.dice.roll(12) as i64,
+            _ => {
+                let moments = self.moments();
+                let Some(last) = moments.len().checked_sub(1) else { return 1 };
+                let moment = moments[self.dice.roll(last as u64 + 1)];
+                (moment - self.model.now + self.dice.roll(3) as i64 - 1).max(0)
+            }
+        }
+    }
+
+    /// Moments to come at which something ends.
+    fn moments(&mut self) -> Vec<i64> {
+        let mut moments: Vec<i64> = self.model.stake_releases.iter().flatten().copied().collect();
+        for task in self.model.tasks.iter().filter(|task| task.open) {
+            moments.extend(task.pending.iter().map(|p| p.window));
+            moments.extend(task.releases.iter().flatten());
+            moments.extend((0..PEOPLE).filter_map(|owner| task.free_at(owner)));
+            if self.dice.once_in(8) {
+                moments.push(task.expires);
+            }
+        }
+        moments.retain(|moment| *moment >= self.model.now);
+        moments
+    }
+
+    /// Any operation; most of those that would come to something dull are drawn again.
+    pub(crate) fn operation(&mut self) -> Operation {
+        let mut operation = self.any_operation();
+        for _ in 0..REDRAWS {
+            let verdict = operation.on_model(&mut self.model.clone());
+            if !DULL.contains(&operation.outcome(verdict)) || self.dice.once_in(4) {
+                break;
+            }
+            operation = self.any_operation();
+        }
+        operation
+    }
+
+    fn any_operation(&mut self) -> Operation {
+        let is_post = self.is_rushed && !self.dice.once_in(8);
+        let kind = if is_post { Kind::Post } else { any_kind(self.dice) };
+        self.operation_of(kind)
+    }
+
+    /// What most histories begin with: a task, and somebody in it.
+    pub(crate) fn beginning(&mut self, step: usize) -> Operation {
+        match step {
+            0 => {
+                let expires = self.model.now + LIFE;
+                let act = Act::OpenTask { t: 0, expires, flaw: Flaw::Nothing };
+                Operation { from: BUYER, act }
+            }
+            _ => {
+                let amount = BOND_MIN + self.dice.roll(40) as i64;
+                Operation { from: self.anybody(), act: Act::Bond { t: 0, amount } }
+            }
+        }
+    }
+
+    fn operation_of(&mut self, kind: Kind) -> Operation {
+        let t = self.some_task();
+        let from = self.sender(kind, t);
+        let amount = self.dice.amount();
+        let act = match kind {
+            Kind::Transfer => Act::Transfer { to: self.anybody(), amount },
+            Kind::OpenTask => self.opening(t),
+            Kind::Bond => Act::Bond { t, amount },
+            Kind::Unbond => Act::Unbond { t },
+            Kind::WithdrawBond => Act::WithdrawBond { t },
+            Kind::Stake => Act::Stake { amount },
+            Kind::Pledge => Act::Pledge { t },
+            Kind::Unstake => Act::Unstake,
+            Kind::WithdrawStake => Act::WithdrawStake,
+            Kind::Post => Act::Post { t, new: self.settlement(t) },
+            Kind::Cancel => Act::Cancel { t, round: self.standing_round(t) },
+            Kind::Finalize => Act::Finalize { t },
+            Kind::Claim => self.claim(t),
+            Kind::Close => Act::Close { t },
+            Kind::Slash => {
+                let stake = self.dice.once_in(2);
+                Act::Slash { t, who: self.victim(t, stake), stake, amount }
+            }
+        };
+        Operation { from, act }
+    }
+
+    fn anybody(&mut self) -> usize {
+        self.dice.roll(PEOPLE as u64)
+    }
+
+    /// Mostly an open one.
+    fn some_task(&mut self) -> usize {
+        let open = self.model.tasks.iter().position(|task| task.open && !task.closed);
+        match self.dice.roll(8) {
+            0 => self.dice.roll(self.model.tasks.len() as u64),
+            1 => 1,
+            _ => open.unwrap_or(0),
+        }
+    }
+
+    /// Mostly who may, or who has something to lose.
+    fn sender(&mut self, kind: Kind, t: usize) -> usize {
+        let task = &self.model.tasks[t];
+        let some = |of: &mut dyn Iterator<Item = usize>, dice: &mut Dice| {
+            let all: Vec<usize> = of.collect();
+            (!all.is_empty()).then(|| all[dice.roll(all.len() as u64)])
+        };
+        let right = match kind {
+            Kind::OpenTask => Some(BUYER),
+            Kind::Post | Kind::Close => Some(COORDINATOR),
+            Kind::Cancel | Kind::Slash => Some(ARBITER),
+            Kind::Unbond => some(&mut (0..PEOPLE).filter(|n| task.bonds[*n] > 0), self.dice),
+            Kind::WithdrawBond => {
+                some(&mut (0..PEOPLE).filter(|n| task.releases[*n].is_some()), self.dice)
+            }
+            Kind::Pledge | Kind::Unstake => {
+                some(&mut (0..PEOPLE).filter(|n| self.model.stakes[*n] > 0), self.dice)
+            }
+            Kind::WithdrawStake => {
+                let leaving = |n: &usize| self.model.stake_releases[*n].is_some();
+                some(&mut (0..PEOPLE).filter(leaving), self.dice)
+            }
+            _ => None,
+        };
+        right.filter(|_| !self.dice.once_in(5)).unwrap_or_else(|| self.anybody())
+    }
+
+    /// Mostly somebody from whom there is something to take.
+    fn victim(&mut self, t: usize, stake: bool) -> usize {
+        let task = &self.model.tasks[t];
+        let has = |n: &usize| if stake { task.pledges[*n].is_some() } else { task.bonds[*n] > 0 };
+        let all: Vec<usize> = (0..PEOPLE).filter(has).collect();
+        if all.is_empty() || self.dice.once_in(4) {
+            return self.anybody();
+        }
+        all[self.dice.roll(all.len() as u64)]
+    }
+
+    fn opening(&mut self, t: usize) -> Act {
+        let flaw = match self.dice.roll(10) {
+            0 => Flaw::BuyerIsArbiter,
+            1 => Flaw::TooSmall,
+            2 => Flaw::LongWindow,
+            3 => Flaw::LongDelay,
+            4 => Flaw::TooExpensive,
+            _ => Flaw::Nothing,
+        };
+        let t = if self.dice.once_in(2) { 1 } else { t };
+        Act::OpenTask { t, expires: self.model.now + LIFE, flaw }
+    }
+
+    /// A round that is not too far from where the task is.
+    fn some_round(&mut self, t: usize) -> i64 {
+        let (last, ..) = self.model.tasks[t].last();
+        (last + 1 + [0, 0, 0, 0, 0, 1, -1, -2][self.dice.roll(8)]).max(0)
+    }
+
+    fn standing_round(&mut self, t: usize) -> i64 {
+        let pending = &self.model.tasks[t].pending;
+        if pending.is_empty() || self.dice.once_in(6) {
+            return self.some_round(t);
+        }
+        pending[self.dice.roll(pending.len() as u64)].round
+    }
+
+    fn claim(&mut self, t: usize) -> Act {
+        let task = &self.model.tasks[t];
+        // Now and then by the proof of a root that is not final yet.
+        let tree = match task.pending.last() {
+            Some(last) if self.dice.once_in(8) => last.totals,
+            _ => task.totals,
+        };
+        let owed: Vec<usize> = (0..PEOPLE).filter(|n| tree[*n] != task.claimed[*n]).collect();
+        let who = if owed.is_empty() || self.dice.once_in(5) {
+            self.anybody()
+        } else {
+            owed[self.dice.roll(owed.len() as u64)]
+        };
+        let (paid, debited) = tree[who];
+        let totals = (paid + i64::from(self.dice.once_in(12)), debited);
+        Act::Claim { t, who, totals, tree }
+    }
+
+    fn settlement(&mut self, t: usize) -> Pending {
+        let task = &self.model.tasks[t];
+        // Now and then one that stands already, or nearly.
+        let standing = task.finals.values().chain(&task.pending);
+        let standing: Vec<&Pending> = standing.collect();
+        if !standing.is_empty() && self.dice.once_in(6) {
+            let mut again = standing[self.dice.roll(standing.len() as u64)].clone();
+            again.window = 0;
+            match self.dice.roll(6) {
+                0 => again.report += 1,
+                1 => again.data += 1,
+                2 => again.previous = [(1, 1); PEOPLE],
+                _ => {}
+            }
+            return again;
+        }
+        let mut new = self.next_settlement(t);
+        match self.dice.roll(30) {
+            0 => new.name += 7,
+            1 => new.name -= 1,
+            2 => new.previous = task.totals,
+            3 => new.previous = [(0, 0); PEOPLE],
+            // The root promises more than it says.
+            4 | 5 => new.data = (new.data - self.dice.roll(120) as i64).max(0),
+            6 => new.data = DATA + 1,
+            7 => new.infrastructure = INFRASTRUCTURE + 1,
+            8 => new.infrastructure = 0,
+            9 => new.totals = [(0, 0); PEOPLE],
+            _ => {}
+        }
+        new.name = new.name.max(0);
+        new
+    }
+
+    /// A settlement that would do, most times.
+    fn next_settlement(&mut self, t: usize) -> Pending {
+        let (_, previous, [data, mut infrastructure]) = self.model.tasks[t].last();
+        let mut totals = previous;
+        let (pay_max, infrastructure_max) = if self.is_rushed { (2, 2) } else { (9, 4) };
+        for (n, (paid, debited)) in totals.iter_mut().enumerate() {
+            *paid += self.dice.roll(pay_max) as i64;
+            // Now and then more than a round may take, which the next rounds make good.
+            let has_bond = self.model.tasks[t].bonds[n] > 0;
+            if self.dice.once_in(if has_bond { 2 } else { 8 }) {
+                *debited += self.dice.roll(14) as i64;
+            }
+        }
+        infrastructure += self.dice.roll(infrastructure_max) as i64;
+        if self.dice.once_in(12) {
+            let who = self.anybody();
+            let (paid, debited) = totals[who];
+            totals[who] = if self.dice.once_in(2) { (0, debited) } else { (paid, 0) };
+        }
+        let more: i64 = (0..PEOPLE).map(|n| totals[n].0 - previous[n].0).sum();
+        let round = self.some_round(t);
+        Pending {
+            round,
+            name: round,
+            previous,
+            totals,
+            data: (data + more).max(0),
+            infrastructure,
+            report: 6,
+            window: 0,
+        }
+    }
+}
