@@ -393,6 +393,17 @@ pub trait Ledger: Send + Sync {
     /// The market this ledger belongs to: chain id and genesis.
     fn market(&self) -> Market;
 
+    /// Sees through what an earlier run of this account left unfinished, and does anew what a reorganisation of the chain
+    /// has undone. To be called before anything is read to decide what to write, and again after
+    /// [`LedgerError::Unavailable`]. A ledger that answers when all is durable has nothing to do here.
+    ///
+    /// # Errors
+    /// [`LedgerError`]; what is left can be resumed later.
+    fn resume(&self, by: &dyn Signer) -> Result<(), LedgerError> {
+        let _ = by;
+        Ok(())
+    }
+
     /// The ledger's clock, by which deadlines and windows are judged.
     fn now(&self) -> Result<Tick, LedgerError>;
 

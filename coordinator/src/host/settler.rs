@@ -74,6 +74,7 @@ pub(super) fn work(
     mailbox: &Mailbox,
 ) {
     let mut jobs = Delayed::new(jobs);
+    resume(ledger.as_ref(), wallet.as_ref());
     while let Some(mut job) = jobs.next() {
         match step(&mut job.what, ledger.as_ref(), wallet.as_ref()) {
             Ok(Step::Wait(wait)) => jobs.later(job, wait),
@@ -81,12 +82,20 @@ pub(super) fn work(
             Err(LedgerError::Unavailable(why)) => {
                 tracing::warn!(job = ?job.what, why, "the ledger does not answer; trying again");
                 jobs.again(job);
+                resume(ledger.as_ref(), wallet.as_ref());
             }
             Err(error) => {
                 tracing::error!(job = ?job.what, %error, "the ledger refuses what the round came to");
                 jobs.later(job, REFUSED_WAIT);
             }
         }
+    }
+}
+
+/// What was sent and not seen through, or undone since, comes before what is asked for next.
+fn resume(ledger: &dyn Ledger, wallet: &dyn Signer) {
+    if let Err(error) = ledger.resume(wallet) {
+        tracing::warn!(%error, "what was sent to the ledger earlier is not seen through yet");
     }
 }
 
@@ -122,7 +131,11 @@ fn step(
         LedgerJob::Prove(debits) => Ok(match debits.prove_some(ledger, wallet)? {
             Proven::All => done(Event::DebitsProven { task: debits.task(), round: debits.round() }),
             Proven::Some => Step::Wait(Duration::ZERO),
-            Proven::NotNow => Step::Wait(WATCH_WAIT),
+            Proven::NotNow => {
+                // The round's settlement may have to be made final once more: a chain can be reorganised.
+                ledger.finalize(wallet, debits.task())?;
+                Step::Wait(WATCH_WAIT)
+            }
         }),
     }
 }

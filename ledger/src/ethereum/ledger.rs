@@ -102,15 +102,6 @@ impl EthereumLedger {
         &self.deployment
     }
 
-    /// Sees through what an earlier run left in this account's outbox: to be called before anything is read to decide
-    /// what to write.
-    ///
-    /// # Errors
-    /// [`LedgerError`]; what is left stays in the outbox.
-    pub fn resume(&self, by: &dyn Signer) -> Result<(), LedgerError> {
-        self.sender.resume(by, self)
-    }
-
     /// What an account has for gas, in wei.
     ///
     /// # Errors
@@ -251,6 +242,10 @@ fn strange(outcome: &Outcome) -> LedgerError {
 impl Ledger for EthereumLedger {
     fn market(&self) -> MarketName {
         self.market
+    }
+
+    fn resume(&self, by: &dyn Signer) -> Result<(), LedgerError> {
+        self.sender.resume(by, self)
     }
 
     fn now(&self) -> Result<Tick, LedgerError> {

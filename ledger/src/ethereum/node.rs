@@ -87,6 +87,7 @@ pub(super) struct Receipt {
     pub(super) transaction_hash: B256,
     pub(super) status: U64,
     pub(super) block_number: U64,
+    pub(super) block_hash: B256,
     pub(super) contract_address: Option<alloy_primitives::Address>,
     pub(super) logs: Vec<Log>,
 }

@@ -80,7 +80,17 @@ pub(super) struct Entry {
     /// Same nonce, same content, rising fees.
     pub(super) attempts: Vec<Attempt>,
     /// The block in which it was seen, deep enough.
-    pub(super) mined: Option<u64>,
+    pub(super) mined: Option<Mined>,
+}
+
+/// Where a transaction was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub(super) struct Mined {
+    pub(super) block: u64,
+    /// The block's hash: after a reorganisation another block has the number.
+    pub(super) hash: [u8; 32],
+    /// The transaction's hash.
+    pub(super) transaction: [u8; 32],
 }
 
 /// An account's outbox.

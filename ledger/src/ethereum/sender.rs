@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use alloy_consensus::{SignableTransaction, TxEip1559};
-use alloy_primitives::{Signature, TxKind, U256};
+use alloy_primitives::{B256, Signature, TxKind, U256};
 use florin_protocol::{Address, Signer};
 
 use super::endpoint::EndpointError;
 use super::node::{Answer, At, Call, Fees, Node, Receipt};
-use super::outbox::{Attempt, Entry, Intent, Outbox};
+use super::outbox::{Attempt, Entry, Intent, Mined, Outbox};
 use super::settings::Settings;
 use crate::api::LedgerError;
 use crate::limits::{ATTEMPTS_MAX, FORGET_DEPTH, STEPS_MAX};
@@ -76,8 +76,9 @@ pub(super) struct Sender {
     /// Sets this market's outboxes apart from others' in the same folder.
     name: String,
     turns: Mutex<BTreeMap<Address, Arc<Mutex<()>>>>,
-    /// The nonce that follows everything that is known to be mined, for each account that has written.
-    next: Mutex<BTreeMap<Address, u64>>,
+    /// The youngest transaction of each account that has written here. As long as it is in its block, everything before
+    /// it is too.
+    youngest: Mutex<BTreeMap<Address, Mined>>,
 }
 
 impl Sender {
@@ -88,8 +89,8 @@ impl Sender {
         folder: &Path,
         name: String,
     ) -> Self {
-        let (turns, next) = (Mutex::default(), Mutex::default());
-        Self { node, chain, settings, folder: folder.to_owned(), name, turns, next }
+        let (turns, youngest) = (Mutex::default(), Mutex::default());
+        Self { node, chain, settings, folder: folder.to_owned(), name, turns, youngest }
     }
 
     /// The newest block that counts as having happened.
@@ -126,18 +127,19 @@ impl Sender {
         self.resolve(&outbox, by, planner).map(drop)
     }
 
-    /// Whether a reorganisation has thrown out what an account of this process had sent. If so it goes out again.
+    /// Whether a reorganisation has moved or thrown out what an account of this process had sent. What was thrown out is
+    /// broadcast again; [`Sender::resume`] sees to the rest.
     pub(super) fn was_thrown_back(&self) -> Result<bool, LedgerError> {
-        let next = self.next.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let youngest = self.youngest.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut thrown_back = false;
-        for (account, next) in next {
-            let count = self.node.nonce(account, At::Block(self.confirmed()?))?;
-            if count >= next {
+        for (account, mined) in youngest {
+            if self.is_in_place(&mined)? {
                 continue;
             }
             thrown_back = true;
             let turn = self.turn(account);
             let Ok(_mine) = turn.try_lock() else { continue };
+            let count = self.node.nonce(account, At::Latest)?;
             for entry in self.outbox(account)?.entries()? {
                 if entry.nonce >= count {
                     self.broadcast(&entry);
@@ -145,6 +147,11 @@ impl Sender {
             }
         }
         Ok(thrown_back)
+    }
+
+    fn is_in_place(&self, mined: &Mined) -> Result<bool, LedgerError> {
+        let receipt = self.node.receipt(B256::from(mined.transaction))?;
+        Ok(receipt.is_some_and(|receipt| receipt.block_hash.0 == mined.hash))
     }
 
     fn turn(&self, account: Address) -> Arc<Mutex<()>> {
@@ -170,16 +177,17 @@ impl Sender {
         planner: &dyn Planner,
     ) -> Result<Vec<(Intent, Receipt)>, LedgerError> {
         let entries = outbox.entries()?;
-        if entries.is_empty() {
-            return Ok(Vec::new());
-        }
-        let count = self.node.nonce(by.address(), At::Latest)?;
-        let tip = self.node.tip()?;
+        let youngest = entries.iter().filter_map(|entry| entry.mined).max_by_key(|m| m.block);
+        let all_in_place = match &youngest {
+            Some(mined) => self.is_in_place(mined)?,
+            None => true,
+        };
+        let tip = if entries.is_empty() { 0 } else { self.node.tip()? };
         let mut found = Vec::new();
         for entry in entries {
             match entry.mined {
-                Some(block) if entry.nonce < count => {
-                    if block.saturating_add(FORGET_DEPTH) < tip {
+                Some(mined) if all_in_place => {
+                    if mined.block.saturating_add(FORGET_DEPTH) < tip {
                         outbox.remove(entry.nonce)?;
                     }
                 }
@@ -202,7 +210,7 @@ impl Sender {
         by: &dyn Signer,
         planner: &dyn Planner,
         intent: &Intent,
-        mined: Option<u64>,
+        mined: Option<Mined>,
         seen: Seen,
     ) -> Result<Option<(Intent, Receipt)>, LedgerError> {
         let summary = intent.summary();
@@ -376,11 +384,19 @@ impl Sender {
         mut entry: Entry,
     ) -> Result<Seen, LedgerError> {
         let (mut waited, mut pause) = (0u64, POLL_MS_FIRST);
-        let (mut repeated, mut raised) = (None, 0u64);
+        let (mut repeated, mut raised, mut taken) = (None, 0u64, None);
         loop {
-            match self.look(by.address(), &entry) {
+            let look = self.look(by.address(), &entry);
+            if !matches!(look, Ok(Look::Displaced)) {
+                taken = None;
+            }
+            match look {
                 Ok(Look::Deep(receipt)) => {
-                    entry.mined = Some(receipt.block());
+                    entry.mined = Some(Mined {
+                        block: receipt.block(),
+                        hash: receipt.block_hash.0,
+                        transaction: receipt.transaction_hash.0,
+                    });
                     outbox.put(&entry)?;
                     return Ok(if receipt.succeeded() {
                         Seen::Done(receipt)
@@ -389,8 +405,11 @@ impl Sender {
                     });
                 }
                 Ok(Look::Displaced) => {
-                    outbox.remove(entry.nonce)?;
-                    return Ok(Seen::Displaced);
+                    let since = *taken.get_or_insert(waited);
+                    if waited.saturating_sub(since) >= self.settings.displaced_ms {
+                        outbox.remove(entry.nonce)?;
+                        return Ok(Seen::Displaced);
+                    }
                 }
                 Ok(Look::Shallow) => {}
                 Ok(Look::Nowhere) => {
@@ -437,18 +456,9 @@ impl Sender {
                 return Ok(if deep { Look::Deep(receipt) } else { Look::Shallow });
             }
         }
-        // Only what is deep enough itself has taken the nonce for good. The receipt is looked for once more: it may have
-        // come between the two questions.
+        // Only what is deep enough itself has taken the nonce for good.
         let taken = self.node.nonce(from, At::Block(self.confirmed()?))? > entry.nonce;
-        if !taken {
-            return Ok(Look::Nowhere);
-        }
-        for attempt in &entry.attempts {
-            if self.node.receipt(attempt.hash())?.is_some() {
-                return Ok(Look::Shallow);
-            }
-        }
-        Ok(Look::Displaced)
+        Ok(if taken { Look::Displaced } else { Look::Nowhere })
     }
 
     /// Signs the same transaction with a higher fee, as far as the limit goes.
@@ -481,11 +491,12 @@ impl Sender {
     /// Remembers how far an account has come, to see a reorganisation.
     fn note(&self, outbox: &Outbox, account: Address) -> Result<(), LedgerError> {
         let entries = outbox.entries()?;
-        let mined = entries.iter().rev().find(|entry| entry.mined.is_some());
-        if let Some(last) = mined {
-            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-            next.insert(account, last.nonce.saturating_add(1));
-        }
+        let mined = entries.iter().filter_map(|entry| entry.mined).max_by_key(|m| m.block);
+        let mut youngest = self.youngest.lock().unwrap_or_else(PoisonError::into_inner);
+        match mined {
+            Some(mined) => youngest.insert(account, mined),
+            None => youngest.remove(&account),
+        };
         Ok(())
     }
 

@@ -16,6 +16,10 @@ pub struct Settings {
     pub resubmit_ms: u64,
     /// After how long a write gives up waiting, in milliseconds. The transaction stays in the outbox.
     pub patience_ms: u64,
+    /// How long a nonce must have been taken without a receipt of ours before another transaction is believed to have
+    /// it, in milliseconds: nodes show an account's new nonce before the receipt, and not all nodes behind one address
+    /// are equally far.
+    pub displaced_ms: u64,
     /// Longest pause between two looks at the chain, in milliseconds.
     pub poll_ms_max: u64,
     /// Most blocks that one question for events covers; halved where a node refuses.
@@ -30,6 +34,7 @@ impl Default for Settings {
             fee_max_wei: 500_000_000_000,
             resubmit_ms: 45_000,
             patience_ms: 300_000,
+            displaced_ms: 3_000,
             poll_ms_max: 1_000,
             log_blocks_max: 10_000,
         }

@@ -1,0 +1,65 @@
+//! An anvil of our own: started on a free port, gone with the test.
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use florin_ledger::ethereum::{Endpoint, HttpEndpoint};
+use florin_protocol::Address;
+use serde_json::{Value, json};
+
+/// A running node; killed when dropped.
+pub(crate) struct Anvil {
+    child: Child,
+    pub(crate) url: String,
+    pub(crate) endpoint: Arc<dyn Endpoint>,
+}
+
+fn program() -> PathBuf {
+    let installed = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../contracts/node_modules/@foundry-rs/anvil-linux-amd64/bin/anvil"
+    );
+    let path = std::env::var_os("FLORIN_ANVIL").map_or_else(|| installed.into(), PathBuf::from);
+    assert!(path.exists(), "no anvil at {}: run `cargo xtask setup`", path.display());
+    path
+}
+
+impl Anvil {
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        let mut child = Command::new(program())
+            .args(["--port", "0", "--accounts", "1"])
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let address = lines
+            .find_map(|line| line.unwrap().strip_prefix("Listening on ").map(str::to_owned))
+            .expect("anvil says where it listens");
+        // What it says later has to go somewhere.
+        std::thread::spawn(move || lines.for_each(drop));
+        let url = format!("http://{address}");
+        let endpoint: Arc<dyn Endpoint> = Arc::new(HttpEndpoint::new(&url).unwrap());
+        Self { child, url, endpoint }
+    }
+
+    pub(crate) fn ask(&self, method: &str, params: Value) -> Value {
+        self.endpoint.call(method, params).unwrap_or_else(|error| panic!("{method}: {error}"))
+    }
+
+    /// Gives an account a thousand ether.
+    pub(crate) fn fuel(&self, account: Address) {
+        self.ask("anvil_setBalance", json!([account.to_string(), "0x3635c9adc5dea00000"]));
+    }
+}
+
+impl Drop for Anvil {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,4 @@
+//! The Ethereum ledger on anvil.
+
+mod chain;
+mod conformance;
