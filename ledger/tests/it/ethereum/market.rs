@@ -29,6 +29,18 @@ pub(crate) struct Market {
     pub(crate) outbox: TempDir,
 }
 
+impl Market {
+    /// A client that knows nothing but its outbox, in place of the one before.
+    pub(crate) fn reopen(&mut self) {
+        self.ledger = open(&self.node, *self.ledger.deployment(), self.outbox.path());
+    }
+}
+
+fn open(node: &Arc<Node>, deployment: Deployment, outbox: &Path) -> EthereumLedger {
+    let endpoint: Arc<dyn Endpoint> = Arc::clone(node) as _;
+    EthereumLedger::open(endpoint, deployment, Settings::default(), outbox).unwrap()
+}
+
 /// A folder in memory where the system has one: outboxes wait for their disk.
 fn scratch() -> TempDir {
     let memory = Path::new("/dev/shm");
@@ -48,7 +60,7 @@ impl Template {
         let token = Token::New { supply, holder: deployer.address() };
         let settings = Settings::default();
         let deployment = deploy(&endpoint, &deployer, token, settings, outbox.path()).unwrap();
-        let ledger = EthereumLedger::open(endpoint, deployment, settings, outbox.path()).unwrap();
+        let ledger = open(&node, deployment, outbox.path());
         for person in people {
             ledger.transfer(&deployer, *person, funds).unwrap();
         }
@@ -58,9 +70,7 @@ impl Template {
     /// A market that shares nothing with others.
     pub(crate) fn market(&self) -> Market {
         let (node, outbox) = (Arc::new(self.node.copy()), scratch());
-        let endpoint: Arc<dyn Endpoint> = Arc::clone(&node) as _;
-        let ledger =
-            EthereumLedger::open(endpoint, self.deployment, Settings::default(), outbox.path());
-        Market { node, ledger: ledger.unwrap(), outbox }
+        let ledger = open(&node, self.deployment, outbox.path());
+        Market { node, ledger, outbox }
     }
 }

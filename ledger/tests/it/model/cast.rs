@@ -1,5 +1,8 @@
 //! Who takes part, and how the model's small numbers are said to a ledger.
 
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
 use florin_ledger::conformance::TestSigner;
 use florin_ledger::{Claim, Settlement, Terms};
 use florin_protocol::merkle::{self, Tree};
@@ -18,10 +21,15 @@ pub(crate) const START: i64 = 1_000;
 /// Longer than any window or delay may be, in milliseconds: 30 days are allowed.
 const TOO_LONG_MS: u64 = 30 * 24 * 3_600 * 1_000 + 1;
 
+/// Roots that are remembered.
+const ROOTS_MAX: usize = 1_000;
+
 /// Everybody's keys, and how long a tick of the model is.
 pub(crate) struct Cast {
     pub(crate) people: Vec<TestSigner>,
     tick_ms: u64,
+    /// The same trees are asked for again and again.
+    roots: Mutex<BTreeMap<Totals, Digest>>,
 }
 
 /// The model counts in smallest data pools.
@@ -48,7 +56,7 @@ pub(crate) fn payout(t: usize, round: i64) -> PayoutId {
 impl Cast {
     pub(crate) fn new(tick_ms: u64) -> Self {
         let people = (0..PEOPLE as u64).map(|n| TestSigner::new(n).unwrap()).collect();
-        Self { people, tick_ms }
+        Self { people, tick_ms, roots: Mutex::default() }
     }
 
     pub(crate) fn address(&self, n: usize) -> Address {
@@ -62,6 +70,17 @@ impl Cast {
     pub(crate) fn tree(&self, all: &Totals) -> Tree {
         let leaves = all.iter().zip(&self.people).filter(|(totals, _)| **totals != (0, 0));
         Tree::new(leaves.map(|(totals, person)| (person.address(), leaf(*totals))))
+    }
+
+    pub(crate) fn root(&self, all: &Totals) -> Digest {
+        let mut roots = self.roots.lock().unwrap();
+        if let Some(root) = roots.get(all) {
+            return *root;
+        }
+        if roots.len() == ROOTS_MAX {
+            roots.clear();
+        }
+        *roots.entry(*all).or_insert_with(|| self.tree(all).root())
     }
 
     pub(crate) fn terms(&self, t: usize, expires: i64, flaw: Flaw) -> Terms {
@@ -96,8 +115,8 @@ impl Cast {
             payout: payout(t, new.name),
             round: Round(u32::try_from(new.round).unwrap()),
             report: Digest([new.report; 32]),
-            previous_root: self.tree(&new.previous).root(),
-            root: self.tree(&new.totals).root(),
+            previous_root: self.root(&new.previous),
+            root: self.root(&new.totals),
             data_total: units(new.data),
             infrastructure_total: units(new.infrastructure),
         }

@@ -210,7 +210,8 @@ impl Draw<'_> {
             }
             _ => None,
         };
-        right.filter(|_| !self.dice.once_in(5)).unwrap_or_else(|| self.anybody())
+        let stranger = if self.is_rushed { 40 } else { 5 };
+        right.filter(|_| !self.dice.once_in(stranger)).unwrap_or_else(|| self.anybody())
     }
 
     /// Mostly somebody from whom there is something to take.
@@ -240,7 +241,7 @@ impl Draw<'_> {
     /// A round that is not too far from where the task is.
     fn some_round(&mut self, t: usize) -> i64 {
         let (last, ..) = self.model.tasks[t].last();
-        (last + 1 + [0, 0, 0, 0, 0, 1, -1, -2][self.dice.roll(8)]).max(0)
+        (last + 1 + [0, 0, 0, 0, 0, 0, 0, 0, 1, 2, -1, -2][self.dice.roll(12)]).max(0)
     }
 
     fn standing_round(&mut self, t: usize) -> i64 {
@@ -270,6 +271,9 @@ impl Draw<'_> {
     }
 
     fn settlement(&mut self, t: usize) -> Pending {
+        if self.is_rushed && !self.dice.once_in(8) {
+            return self.next_settlement(t);
+        }
         let task = &self.model.tasks[t];
         // Now and then one that stands already, or nearly.
         let standing = task.finals.values().chain(&task.pending);
@@ -286,7 +290,7 @@ impl Draw<'_> {
             return again;
         }
         let mut new = self.next_settlement(t);
-        match self.dice.roll(30) {
+        match self.dice.roll(45) {
             0 => new.name += 7,
             1 => new.name -= 1,
             2 => new.previous = task.totals,
@@ -305,7 +309,7 @@ impl Draw<'_> {
 
     /// A settlement that would do, most times.
     fn next_settlement(&mut self, t: usize) -> Pending {
-        let (_, previous, [data, mut infrastructure]) = self.model.tasks[t].last();
+        let (last, previous, [data, mut infrastructure]) = self.model.tasks[t].last();
         let mut totals = previous;
         let (pay_max, infrastructure_max) = if self.is_rushed { (2, 2) } else { (9, 4) };
         for (n, (paid, debited)) in totals.iter_mut().enumerate() {
@@ -317,13 +321,13 @@ impl Draw<'_> {
             }
         }
         infrastructure += self.dice.roll(infrastructure_max) as i64;
-        if self.dice.once_in(12) {
+        if !self.is_rushed && self.dice.once_in(12) {
             let who = self.anybody();
             let (paid, debited) = totals[who];
             totals[who] = if self.dice.once_in(2) { (0, debited) } else { (paid, 0) };
         }
         let more: i64 = (0..PEOPLE).map(|n| totals[n].0 - previous[n].0).sum();
-        let round = self.some_round(t);
+        let round = if self.is_rushed { last + 1 } else { self.some_round(t) };
         Pending {
             round,
             name: round,
