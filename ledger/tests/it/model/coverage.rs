@@ -26,10 +26,12 @@ impl Coverage {
         self.0.values().sum()
     }
 
-    /// Fails unless each of these happened.
-    pub(crate) fn has(&self, wanted: &[(&'static str, &'static str)]) {
-        let missing: Vec<_> = wanted.iter().filter(|key| !self.0.contains_key(*key)).collect();
-        assert!(missing.is_empty(), "never happened: {missing:?}\n{self}");
+    /// Fails unless each verb came to each of these outcomes so many times.
+    pub(crate) fn has(&self, wanted: &[(&'static str, &[&'static str])], times: u64) {
+        let each = wanted.iter().flat_map(|(verb, outcomes)| outcomes.iter().map(|o| (*verb, *o)));
+        let rare = |key: &(&str, &str)| self.0.get(key).is_none_or(|count| *count < times);
+        let rare: Vec<_> = each.filter(rare).collect();
+        assert!(rare.is_empty(), "not {times} times: {rare:?}\n{self}");
     }
 }
 
