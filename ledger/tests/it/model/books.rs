@@ -4,14 +4,6 @@ use std::collections::BTreeMap;
 
 pub(crate) const PEOPLE: usize = 6;
 pub(crate) const FUNDS: i64 = 2_000;
-pub(crate) const DATA: i64 = 300;
-pub(crate) const INFRASTRUCTURE: i64 = 90;
-pub(crate) const BOND_MIN: i64 = 20;
-pub(crate) const DEBIT_MAX: i64 = 12;
-pub(crate) const STAKE_MIN: i64 = 50;
-pub(crate) const WINDOW: i64 = 100;
-pub(crate) const DELAY: i64 = 250;
-pub(crate) const LIFE: i64 = 3_000;
 pub(crate) const PENDING_MAX: usize = 64;
 pub(crate) const BUYER: usize = 0;
 pub(crate) const COORDINATOR: usize = 1;
@@ -22,6 +14,19 @@ pub(crate) type Verdict = Result<i64, &'static str>;
 
 /// What everybody was paid and debited in all.
 pub(crate) type Totals = [(i64, i64); PEOPLE];
+
+/// The numbers in a task's terms.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rules {
+    pub(crate) data: i64,
+    pub(crate) infrastructure: i64,
+    pub(crate) bond_min: i64,
+    pub(crate) debit_max: i64,
+    pub(crate) stake_min: i64,
+    pub(crate) window: i64,
+    pub(crate) delay: i64,
+    pub(crate) expires: i64,
+}
 
 /// What is wrong with the terms of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +60,7 @@ pub(crate) struct Pending {
 pub(crate) struct Task {
     pub(crate) open: bool,
     pub(crate) closed: bool,
-    pub(crate) expires: i64,
+    pub(crate) rules: Rules,
     pub(crate) locked: [i64; 2],
     pub(crate) paid: [i64; 2],
     pub(crate) refunded: i64,
@@ -93,11 +98,12 @@ impl Task {
 
     /// From when on a bond can be withdrawn; never, unless it was asked back or the task is closed.
     pub(crate) fn free_at(&self, owner: usize) -> Option<i64> {
+        let windows = 2 * self.rules.window;
         match (self.closed, self.releases[owner], self.last_post) {
             (false, None, _) => None,
-            (false, Some(release), Some(post)) => Some(release.max(release.min(post) + 2 * WINDOW)),
+            (false, Some(release), Some(post)) => Some(release.max(release.min(post) + windows)),
             (false, Some(release), None) => Some(release),
-            (true, _, Some(post)) => Some(post + 2 * WINDOW),
+            (true, _, Some(post)) => Some(post + windows),
             (true, _, None) => Some(0),
         }
     }
@@ -125,7 +131,7 @@ impl Model {
         Ok(0)
     }
 
-    pub(crate) fn open_task(&mut self, from: usize, t: usize, expires: i64, flaw: Flaw) -> Verdict {
+    pub(crate) fn open_task(&mut self, from: usize, t: usize, rules: Rules, flaw: Flaw) -> Verdict {
         if from != BUYER {
             return Err("NOT_ALLOWED");
         }
@@ -139,9 +145,9 @@ impl Model {
             Flaw::LongWindow | Flaw::LongDelay => return Err("LIMIT_REACHED"),
             Flaw::TooExpensive => return Err("INSUFFICIENT_FUNDS"),
         }
-        self.pay(from, DATA + INFRASTRUCTURE)?;
-        self.tasks[t] =
-            Task { open: true, expires, locked: [DATA, INFRASTRUCTURE], ..Task::default() };
+        let locked = [rules.data, rules.infrastructure];
+        self.pay(from, locked.iter().sum())?;
+        self.tasks[t] = Task { open: true, rules, locked, ..Task::default() };
         Ok(0)
     }
 
@@ -153,7 +159,7 @@ impl Model {
         if self.wallets[from] < amount {
             return Err("INSUFFICIENT_FUNDS");
         }
-        if self.tasks[t].bonds[from] + amount < BOND_MIN {
+        if self.tasks[t].bonds[from] + amount < self.tasks[t].rules.bond_min {
             return Err("TOO_SMALL");
         }
         self.pay(from, amount)?;
@@ -167,7 +173,8 @@ impl Model {
         if self.tasks[t].bonds[from] == 0 {
             return Err("NOT_FOUND");
         }
-        self.tasks[t].releases[from].get_or_insert(self.now + DELAY);
+        let release = self.now + self.tasks[t].rules.delay;
+        self.tasks[t].releases[from].get_or_insert(release);
         Ok(0)
     }
 
@@ -205,7 +212,7 @@ impl Model {
         if self.tasks[t].pledges[from].is_some() {
             return Ok(0);
         }
-        if self.stakes[from] < STAKE_MIN {
+        if self.stakes[from] < self.tasks[t].rules.stake_min.max(1) {
             return Err("TOO_SMALL");
         }
         // A closed task's pledge is forgotten when the next one is made.
@@ -222,7 +229,8 @@ impl Model {
             return Err("NOT_FOUND");
         }
         let risky = |task: &Task| task.open && !task.closed && task.pledges[from].is_some();
-        let delay = if self.tasks.iter().any(risky) { DELAY } else { 0 };
+        let delays = self.tasks.iter().filter(|task| risky(task)).map(|task| task.rules.delay);
+        let delay = delays.max().unwrap_or(0);
         self.stake_releases[from].get_or_insert(self.now + delay);
         Ok(0)
     }
@@ -264,19 +272,20 @@ impl Model {
         }
         let (round, standing, [data, infrastructure]) = task.last();
         let no_root = new.totals.iter().all(|totals| *totals == (0, 0));
-        let wrong = now > task.expires
+        let rules = task.rules;
+        let wrong = now > rules.expires
             || new.name != new.round
             || new.round <= round
             || new.previous != standing
             || new.data < data
-            || new.data > DATA
+            || new.data > rules.data
             || new.infrastructure < infrastructure
-            || new.infrastructure > INFRASTRUCTURE
+            || new.infrastructure > rules.infrastructure
             || (no_root && (new.data, new.infrastructure) != (0, 0));
         if wrong {
             return Err("BAD_SETTLEMENT");
         }
-        task.pending.push(Pending { window: now + WINDOW, ..new.clone() });
+        task.pending.push(Pending { window: now + rules.window, ..new.clone() });
         task.last_post = Some(now);
         Ok(0)
     }
@@ -334,7 +343,11 @@ impl Model {
         }
         let before = task.claimed[who];
         let (paid, debited) = (totals.0 - before.0, totals.1 - before.1);
-        if paid < 0 || debited < 0 || totals.1 > DEBIT_MAX * task.round || paid > task.owed {
+        if paid < 0
+            || debited < 0
+            || totals.1 > task.rules.debit_max * task.round
+            || paid > task.owed
+        {
             return Err("BAD_SETTLEMENT");
         }
         if (paid, debited) == (0, 0) {
@@ -354,7 +367,7 @@ impl Model {
         if self.tasks[t].closed {
             return Err("TASK_CLOSED");
         }
-        if from != COORDINATOR && self.now <= self.tasks[t].expires {
+        if from != COORDINATOR && self.now <= self.tasks[t].rules.expires {
             return Err("TOO_EARLY");
         }
         if self.tasks[t].pending.last().is_some_and(|p| self.now <= p.window) {
@@ -390,12 +403,12 @@ impl Model {
         }
         let taken = if stake {
             let Some(before) = task.pledges[who] else { return Err("NOT_FOUND") };
-            let taken = amount.min(self.stakes[who]).min(STAKE_MIN - before);
+            let taken = amount.min(self.stakes[who]).min(task.rules.stake_min - before);
             if taken == 0 {
                 return Err("NOT_FOUND");
             }
             self.stakes[who] -= taken;
-            let used_up = before + taken == STAKE_MIN;
+            let used_up = before + taken == task.rules.stake_min;
             task.pledges[who] = (!used_up).then_some(before + taken);
             taken
         } else {

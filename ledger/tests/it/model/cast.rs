@@ -10,10 +10,7 @@ use florin_protocol::{
     Address, Amount, DUST_PER_ROUND, Digest, PayoutId, Report, Round, Signer, TaskId, Tick,
 };
 
-use super::books::{
-    ARBITER, BOND_MIN, BUYER, COORDINATOR, DATA, DEBIT_MAX, DELAY, FUNDS, Flaw, INFRASTRUCTURE,
-    PEOPLE, Pending, STAKE_MIN, Totals, WINDOW,
-};
+use super::books::{ARBITER, BUYER, COORDINATOR, FUNDS, Flaw, PEOPLE, Pending, Rules, Totals};
 
 /// When the model's clock begins, in its ticks.
 pub(crate) const START: i64 = 1_000;
@@ -83,12 +80,12 @@ impl Cast {
         *roots.entry(*all).or_insert_with(|| self.tree(all).root())
     }
 
-    pub(crate) fn terms(&self, t: usize, expires: i64, flaw: Flaw) -> Terms {
+    pub(crate) fn terms(&self, t: usize, rules: Rules, flaw: Flaw) -> Terms {
         let arbiter = if flaw == Flaw::BuyerIsArbiter { BUYER } else { ARBITER };
         let data = match flaw {
             Flaw::TooSmall => Amount::from_units(units(1).units() - 1),
             Flaw::TooExpensive => units(PEOPLE as i64 * FUNDS),
-            _ => units(DATA),
+            _ => units(rules.data),
         };
         let ms = |ticks: i64, is_too_long: bool| {
             if is_too_long { TOO_LONG_MS } else { ticks as u64 * self.tick_ms }
@@ -99,13 +96,13 @@ impl Cast {
             coordinator: self.address(COORDINATOR),
             arbiter: self.address(arbiter),
             data,
-            infrastructure: units(INFRASTRUCTURE),
-            bond_min: units(BOND_MIN),
-            debit_max: units(DEBIT_MAX),
-            stake_min: units(STAKE_MIN),
-            challenge_ms: ms(WINDOW, flaw == Flaw::LongWindow),
-            unbond_ms: ms(DELAY, flaw == Flaw::LongDelay),
-            expires: self.tick(expires),
+            infrastructure: units(rules.infrastructure),
+            bond_min: units(rules.bond_min),
+            debit_max: units(rules.debit_max),
+            stake_min: units(rules.stake_min),
+            challenge_ms: ms(rules.window, flaw == Flaw::LongWindow),
+            unbond_ms: ms(rules.delay, flaw == Flaw::LongDelay),
+            expires: self.tick(rules.expires),
         }
     }
 

@@ -1,8 +1,6 @@
 //! Random operations, weighed so that all of them, and nearly every refusal, happen often.
 
-use super::books::{
-    ARBITER, BOND_MIN, BUYER, COORDINATOR, DATA, Flaw, INFRASTRUCTURE, LIFE, Model, PEOPLE, Pending,
-};
+use super::books::{ARBITER, BUYER, COORDINATOR, Flaw, Model, PEOPLE, Pending, Rules, Task};
 use super::dice::Dice;
 use super::operation::{Act, Operation};
 
@@ -104,7 +102,7 @@ impl Draw<'_> {
             moments.extend(task.releases.iter().flatten());
             moments.extend((0..PEOPLE).filter_map(|owner| task.free_at(owner)));
             if self.dice.once_in(8) {
-                moments.push(task.expires);
+                moments.push(task.rules.expires);
             }
         }
         moments.retain(|moment| *moment >= self.model.now);
@@ -125,21 +123,31 @@ impl Draw<'_> {
     }
 
     fn any_operation(&mut self) -> Operation {
-        let is_post = self.is_rushed && !self.dice.once_in(8);
-        let kind = if is_post { Kind::Post } else { any_kind(self.dice) };
+        let kind = if self.is_rushed && !self.dice.once_in(8) {
+            Kind::Post
+        } else if self.is_at_an_end() && self.dice.once_in(4) {
+            Kind::Close
+        } else {
+            any_kind(self.dice)
+        };
         self.operation_of(kind)
+    }
+
+    /// Whether an open task is about to expire, or just has.
+    fn is_at_an_end(&self) -> bool {
+        let ends = |task: &Task| (task.rules.expires - self.model.now).abs() <= 1;
+        self.model.tasks.iter().any(|task| task.open && !task.closed && ends(task))
     }
 
     /// What most histories begin with: a task, and somebody in it.
     pub(crate) fn beginning(&mut self, step: usize) -> Operation {
         match step {
             0 => {
-                let expires = self.model.now + LIFE;
-                let act = Act::OpenTask { t: 0, expires, flaw: Flaw::Nothing };
+                let act = Act::OpenTask { t: 0, rules: self.rules(), flaw: Flaw::Nothing };
                 Operation { from: BUYER, act }
             }
             _ => {
-                let amount = BOND_MIN + self.dice.roll(40) as i64;
+                let amount = 20 + self.dice.roll(40) as i64;
                 Operation { from: self.anybody(), act: Act::Bond { t: 0, amount } }
             }
         }
@@ -195,6 +203,7 @@ impl Draw<'_> {
         };
         let right = match kind {
             Kind::OpenTask => Some(BUYER),
+            Kind::Close if self.is_at_an_end() => None,
             Kind::Post | Kind::Close => Some(COORDINATOR),
             Kind::Cancel | Kind::Slash => Some(ARBITER),
             Kind::Unbond => some(&mut (0..PEOPLE).filter(|n| task.bonds[*n] > 0), self.dice),
@@ -235,7 +244,35 @@ impl Draw<'_> {
             _ => Flaw::Nothing,
         };
         let t = if self.dice.once_in(2) { 1 } else { t };
-        Act::OpenTask { t, expires: self.model.now + LIFE, flaw }
+        Act::OpenTask { t, rules: self.rules(), flaw }
+    }
+
+    /// Usual numbers, some of them replaced by nothing or by little.
+    fn rules(&mut self) -> Rules {
+        let mut rules = Rules {
+            data: 300,
+            infrastructure: 90,
+            bond_min: 20,
+            debit_max: 12,
+            stake_min: 50,
+            window: 100,
+            delay: 250,
+            expires: self.model.now + 3_000,
+        };
+        let small = self.dice.roll(9) as i64;
+        match self.dice.roll(24) {
+            0 => rules.data = 1 + 5 * small,
+            1 => rules.infrastructure = small,
+            2 => rules.bond_min = 0,
+            3 => rules.debit_max = small / 2,
+            4 => rules.stake_min = small,
+            5 | 6 => rules.window = small / 2,
+            7 | 8 => rules.delay = 50 * small,
+            // A task may have expired when it is opened.
+            9 => rules.expires = self.model.now + 50 * (small - 1),
+            _ => {}
+        }
+        rules
     }
 
     /// A round that is not too far from where the task is.
@@ -297,8 +334,8 @@ impl Draw<'_> {
             3 => new.previous = [(0, 0); PEOPLE],
             // The root promises more than it says.
             4 | 5 => new.data = (new.data - self.dice.roll(120) as i64).max(0),
-            6 => new.data = DATA + 1,
-            7 => new.infrastructure = INFRASTRUCTURE + 1,
+            6 => new.data = task.rules.data + 1,
+            7 => new.infrastructure = task.rules.infrastructure + 1,
             8 => new.infrastructure = 0,
             9 => new.totals = [(0, 0); PEOPLE],
             _ => {}

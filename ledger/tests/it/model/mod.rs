@@ -20,6 +20,7 @@ use cast::{Cast, START, units};
 use coverage::Coverage;
 use dice::{Dice, seed};
 use draw::Draw;
+use operation::verdict;
 use view::Comparison;
 
 /// The model of a ledger where everybody has the same.
@@ -84,7 +85,7 @@ impl Both {
         self.model.now += pause;
         self.clock.set(self.cast.tick(self.model.now));
         let chain = self.chain.as_ref().unwrap();
-        let got = operation.on_ledger(chain, &self.cast);
+        let got = verdict(&operation.on_ledger(chain, &self.cast));
         let expected = operation.on_model(&mut self.model);
         assert_eq!(got, expected, "{operation:?}");
         coverage.note(&operation, got);

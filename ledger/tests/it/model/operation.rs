@@ -1,9 +1,9 @@
 //! What can be asked of a ledger, and the same of the model.
 
-use florin_ledger::{Claimed, Ledger, LedgerError, Posted, Slash};
+use florin_ledger::{Claimed, Ledger, LedgerError, Posted, Refusal, Slash};
 use florin_protocol::Digest;
 
-use super::books::{Flaw, Model, Pending, Totals, Verdict};
+use super::books::{Flaw, Model, Pending, Rules, Totals, Verdict};
 use super::cast::{Cast, number, payout, task_id, units};
 
 /// Somebody asks for something.
@@ -17,7 +17,7 @@ pub(crate) struct Operation {
 #[derive(Clone, Debug)]
 pub(crate) enum Act {
     Transfer { to: usize, amount: i64 },
-    OpenTask { t: usize, expires: i64, flaw: Flaw },
+    OpenTask { t: usize, rules: Rules, flaw: Flaw },
     Bond { t: usize, amount: i64 },
     Unbond { t: usize },
     WithdrawBond { t: usize },
@@ -33,10 +33,34 @@ pub(crate) enum Act {
     Slash { t: usize, who: usize, stake: bool, amount: i64 },
 }
 
-fn verdict<T>(answer: Result<T, LedgerError>, value: impl Fn(T) -> i64) -> Verdict {
+/// What a ledger answers.
+pub(crate) type Answer = Result<i64, Refusal>;
+
+/// What of an answer the model knows too.
+pub(crate) fn verdict(answer: &Answer) -> Verdict {
+    answer.as_ref().map(|value| *value).map_err(Refusal::code)
+}
+
+/// An answer without what is said in words: of the amounts, moments and names in it, ledgers must agree.
+pub(crate) fn facts(answer: &Answer) -> Answer {
+    answer.clone().map_err(|refusal| match refusal {
+        Refusal::NotAllowed { sender, .. } => {
+            Refusal::NotAllowed { sender, allowed: String::new() }
+        }
+        Refusal::BadSettlement { round, .. } => {
+            Refusal::BadSettlement { round, what: String::new() }
+        }
+        Refusal::Missing(_) => Refusal::Missing(String::new()),
+        Refusal::Meaningless(_) => Refusal::Meaningless(String::new()),
+        Refusal::Limit(_) => Refusal::Limit(String::new()),
+        other => other,
+    })
+}
+
+fn answer<T>(answer: Result<T, LedgerError>, value: impl Fn(T) -> i64) -> Answer {
     match answer {
         Ok(answer) => Ok(value(answer)),
-        Err(LedgerError::Refused(refusal)) => Err(refusal.code()),
+        Err(LedgerError::Refused(refusal)) => Err(refusal),
         Err(other) => panic!("{other}"),
     }
 }
@@ -110,7 +134,7 @@ impl Operation {
         let from = self.from;
         match &self.act {
             Act::Transfer { to, amount } => model.transfer(from, *to, *amount),
-            Act::OpenTask { t, expires, flaw } => model.open_task(from, *t, *expires, *flaw),
+            Act::OpenTask { t, rules, flaw } => model.open_task(from, *t, *rules, *flaw),
             Act::Bond { t, amount } => model.bond(from, *t, *amount),
             Act::Unbond { t } => model.unbond(from, *t),
             Act::WithdrawBond { t } => model.withdraw_bond(from, *t),
@@ -127,36 +151,36 @@ impl Operation {
         }
     }
 
-    pub(crate) fn on_ledger(&self, ledger: &dyn Ledger, cast: &Cast) -> Verdict {
+    pub(crate) fn on_ledger(&self, ledger: &dyn Ledger, cast: &Cast) -> Answer {
         let by = &cast.people[self.from];
         let done = |_| 0;
         match &self.act {
             Act::Transfer { to, amount } => {
-                verdict(ledger.transfer(by, cast.address(*to), units(*amount)), done)
+                answer(ledger.transfer(by, cast.address(*to), units(*amount)), done)
             }
-            Act::OpenTask { t, expires, flaw } => {
-                verdict(ledger.open_task(by, &cast.terms(*t, *expires, *flaw)), done)
+            Act::OpenTask { t, rules, flaw } => {
+                answer(ledger.open_task(by, &cast.terms(*t, *rules, *flaw)), done)
             }
-            Act::Bond { t, amount } => verdict(ledger.bond(by, task_id(*t), units(*amount)), done),
-            Act::Unbond { t } => verdict(ledger.unbond(by, task_id(*t)), done),
-            Act::WithdrawBond { t } => verdict(ledger.withdraw_bond(by, task_id(*t)), number),
-            Act::Stake { amount } => verdict(ledger.stake(by, units(*amount)), done),
-            Act::Pledge { t } => verdict(ledger.pledge(by, task_id(*t)), done),
-            Act::Unstake => verdict(ledger.unstake(by), done),
-            Act::WithdrawStake => verdict(ledger.withdraw_stake(by), number),
+            Act::Bond { t, amount } => answer(ledger.bond(by, task_id(*t), units(*amount)), done),
+            Act::Unbond { t } => answer(ledger.unbond(by, task_id(*t)), done),
+            Act::WithdrawBond { t } => answer(ledger.withdraw_bond(by, task_id(*t)), number),
+            Act::Stake { amount } => answer(ledger.stake(by, units(*amount)), done),
+            Act::Pledge { t } => answer(ledger.pledge(by, task_id(*t)), done),
+            Act::Unstake => answer(ledger.unstake(by), done),
+            Act::WithdrawStake => answer(ledger.withdraw_stake(by), number),
             Act::Post { t, new } => {
-                let answer = ledger.post(by, &cast.settlement(*t, new));
-                verdict(answer, |posted| i64::from(posted == Posted::Already))
+                let posted = ledger.post(by, &cast.settlement(*t, new));
+                answer(posted, |posted| i64::from(posted == Posted::Already))
             }
             Act::Cancel { t, round } => {
-                verdict(ledger.cancel(by, task_id(*t), payout(*t, *round)), done)
+                answer(ledger.cancel(by, task_id(*t), payout(*t, *round)), done)
             }
-            Act::Finalize { t } => verdict(ledger.finalize(by, task_id(*t)), |n| n as i64),
+            Act::Finalize { t } => answer(ledger.finalize(by, task_id(*t)), |n| n as i64),
             Act::Claim { t, who, totals, tree } => {
                 let both = |moved: Claimed| number(moved.paid) + 1_000 * number(moved.taken);
-                verdict(ledger.claim(by, &cast.claim(*t, *who, *totals, tree)), both)
+                answer(ledger.claim(by, &cast.claim(*t, *who, *totals, tree)), both)
             }
-            Act::Close { t } => verdict(ledger.close(by, task_id(*t)), number),
+            Act::Close { t } => answer(ledger.close(by, task_id(*t)), number),
             Act::Slash { t, who, stake, amount } => {
                 let slash = Slash {
                     task: task_id(*t),
@@ -165,7 +189,7 @@ impl Operation {
                     amount: units(*amount),
                     evidence: Digest([4; 32]),
                 };
-                verdict(ledger.slash(by, &slash), number)
+                answer(ledger.slash(by, &slash), number)
             }
         }
     }

@@ -17,7 +17,16 @@ fn same<T: PartialEq + Debug>(what: &str, got: T, expected: T) -> Result<(), Dif
     if got == expected {
         return Ok(());
     }
-    Err(format!("{what}:\n  the ledger says {got:?}\n  the model says  {expected:?}"))
+    let (got, expected) = (format!("{got:#?}"), format!("{expected:#?}"));
+    let mut difference = format!("{what}:");
+    for (got, expected) in got.lines().zip(expected.lines()).filter(|(a, b)| a != b) {
+        difference += &format!("\n  the ledger says {got}, the model {expected}");
+    }
+    let lines = [&got, &expected].map(|text| text.lines().count());
+    if lines[0] != lines[1] {
+        difference += &format!("\n  in all the ledger says {got}\n  and the model {expected}");
+    }
+    Err(difference)
 }
 
 fn read<T>(answer: Result<T, LedgerError>) -> Result<T, Difference> {
@@ -90,7 +99,7 @@ impl Comparison<'_> {
             final_at: cast.tick(p.window),
         });
         TaskState {
-            terms: cast.terms(t, task.expires, Flaw::Nothing),
+            terms: cast.terms(t, task.rules, Flaw::Nothing),
             data_locked: units(task.locked[0]),
             infrastructure_locked: units(task.locked[1]),
             data_paid: units(task.paid[0]),
