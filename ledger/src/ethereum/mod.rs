@@ -14,6 +14,7 @@ mod plan;
 mod refusals;
 mod sender;
 mod settings;
+mod transit;
 
 pub use contracts::{FlorinToken, Market as MarketContract, Registry};
 pub use deploy::{Token, deploy};

@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 /// A running node; killed when dropped.
 pub(crate) struct Anvil {
     child: Child,
-    pub(crate) url: String,
     pub(crate) endpoint: Arc<dyn Endpoint>,
 }
 
@@ -42,9 +41,8 @@ impl Anvil {
             .expect("anvil says where it listens");
         // What it says later has to go somewhere.
         std::thread::spawn(move || lines.for_each(drop));
-        let url = format!("http://{address}");
-        let endpoint: Arc<dyn Endpoint> = Arc::new(HttpEndpoint::new(&url).unwrap());
-        Self { child, url, endpoint }
+        let endpoint = HttpEndpoint::new(&format!("http://{address}")).unwrap();
+        Self { child, endpoint: Arc::new(endpoint) }
     }
 
     pub(crate) fn ask(&self, method: &str, params: Value) -> Value {

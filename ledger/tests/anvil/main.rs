@@ -2,3 +2,6 @@
 
 mod chain;
 mod conformance;
+mod flaky;
+mod once;
+mod sending;

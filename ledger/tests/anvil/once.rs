@@ -1,0 +1,333 @@
+//! Paid exactly once: a crash at each step of a settlement, times reorganisations, times transactions that are dropped or
+//! replaced.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use alloy_consensus::{SignableTransaction, TxEip1559};
+use alloy_primitives::{Bytes, Signature, TxKind, U64, U256};
+use florin_ledger::conformance::TestSigner;
+use florin_ledger::ethereum::{Deployment, Endpoint, EthereumLedger, Settings, Token, deploy};
+use florin_ledger::{
+    Claim, Claimed, Ledger, LedgerError, Posted, Refusal, Settlement, SettlementStatus, Terms,
+};
+use florin_protocol::merkle::{Totals, Tree};
+use florin_protocol::{Address, Amount, Digest, Report, Round, Signer, TaskId, Tick};
+use serde_json::{Value, json};
+
+use crate::chain::Anvil;
+use crate::flaky::{Death, Flaky};
+
+/// No recovery may take longer.
+const RECOVERY_MAX: Duration = Duration::from_secs(10);
+const CHALLENGE_MS: u64 = 60_000;
+/// Empty blocks between what a combination builds on and what its reorganisation may take away.
+const GROUND: u64 = 8;
+
+/// The steps of a settlement (S0–S2 up to the plan, S3 signed and kept, S4 broadcast, S5 mined, S6 reported as done),
+/// and how the process ends there.
+const STEPS: [(&str, Death); 7] = [
+    ("S0 before anything", Death::Before("eth_blockNumber")),
+    ("S1 planning", Death::Before("eth_call")),
+    ("S2 planned", Death::Before("eth_estimateGas")),
+    ("S3 kept", Death::Before("eth_sendRawTransaction")),
+    ("S4 broadcast", Death::After("eth_sendRawTransaction")),
+    ("S5 mined", Death::Before("eth_getTransactionReceipt")),
+    ("S6 done", Death::Never),
+];
+
+/// What else happens to the transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Left,
+    /// The node forgets it.
+    Dropped,
+    /// Another device of the same wallet uses its nonce for something else.
+    Replaced,
+}
+
+/// Which transaction is cut off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leg {
+    Post,
+    Claim,
+}
+
+fn fln(n: u64) -> Amount {
+    Amount::from_units(u128::from(n) * 1_000_000_000_000_000_000)
+}
+
+struct Scene {
+    anvil: Anvil,
+    deployment: Deployment,
+    rich: TestSigner,
+    next: u64,
+}
+
+fn settings() -> Settings {
+    // Short patience, so that a dead process is seen to be dead at once.
+    Settings { patience_ms: 4_000, displaced_ms: 250, ..Settings::default() }
+}
+
+/// What a dead process does not wait for.
+fn hasty() -> Settings {
+    Settings { patience_ms: 30, ..settings() }
+}
+
+impl Scene {
+    fn set(first: u64) -> Self {
+        let anvil = Anvil::start(&[]);
+        let rich = TestSigner::new(first).unwrap();
+        anvil.fuel(rich.address());
+        let folder = tempfile::tempdir().unwrap();
+        let token = Token::New { supply: fln(1_000_000), holder: rich.address() };
+        let deployment = deploy(&anvil.endpoint, &rich, token, settings(), folder.path()).unwrap();
+        Self { anvil, deployment, rich, next: first + 1 }
+    }
+
+    fn person(&mut self) -> TestSigner {
+        self.next += 1;
+        let person = TestSigner::new(self.next).unwrap();
+        self.anvil.fuel(person.address());
+        person
+    }
+
+    fn open(
+        &self,
+        endpoint: Arc<dyn Endpoint>,
+        settings: Settings,
+        folder: &Path,
+    ) -> EthereumLedger {
+        EthereumLedger::open(endpoint, self.deployment, settings, folder).unwrap()
+    }
+
+    fn mine(&self, blocks: u64) {
+        self.anvil.ask("anvil_mine", json!([format!("{blocks:#x}")]));
+    }
+
+    fn wait(&self, ms: u64) {
+        self.anvil.ask("evm_increaseTime", json!([ms.div_ceil(1_000)]));
+        self.mine(1);
+    }
+
+    /// The same account's nonce, used elsewhere.
+    fn use_nonce(&self, by: &TestSigner, nonce: u64) {
+        let transaction = TxEip1559 {
+            chain_id: self.deployment.chain.0,
+            nonce,
+            gas_limit: 21_000,
+            max_fee_per_gas: 100_000_000_000,
+            max_priority_fee_per_gas: 50_000_000_000,
+            to: TxKind::Call(alloy_primitives::Address::from(by.address().0)),
+            value: U256::ZERO,
+            ..TxEip1559::default()
+        };
+        let signature = by.sign_transaction(transaction.signature_hash().0).unwrap();
+        let signed = transaction.into_signed(Signature::from_raw_array(&signature.0).unwrap());
+        let mut raw = Vec::new();
+        signed.eip2718_encode(&mut raw);
+        self.anvil.ask("eth_sendRawTransaction", json!([Bytes::from(raw)]));
+    }
+
+    fn nonce(&self, account: Address, tag: &str) -> u64 {
+        let count = self.anvil.ask("eth_getTransactionCount", json!([account.to_string(), tag]));
+        serde_json::from_value::<U64>(count).unwrap().to()
+    }
+
+    fn pending_of(&self, account: Address) -> Vec<Value> {
+        let pool = self.anvil.ask("txpool_content", json!([]));
+        let mine = pool["pending"]
+            .as_object()
+            .unwrap()
+            .iter()
+            .find(|(who, _)| who.parse::<Address>().is_ok_and(|who| who == account));
+        mine.map(|(_, by_nonce)| by_nonce.as_object().unwrap().values().cloned().collect())
+            .unwrap_or_default()
+    }
+
+    /// What befalls the account's last transaction, mined or not; `before` was its nonce count.
+    fn befall(&self, by: &TestSigner, fate: Fate, depth: u64, before: u64) {
+        if fate == Fate::Dropped {
+            for transaction in self.pending_of(by.address()) {
+                self.anvil.ask("anvil_dropTransaction", json!([transaction["hash"]]));
+            }
+        }
+        if depth > 0 {
+            self.anvil.ask("anvil_reorg", json!([depth, []]));
+        }
+        if fate == Fate::Replaced && self.nonce(by.address(), "latest") <= before {
+            for transaction in self.pending_of(by.address()) {
+                self.anvil.ask("anvil_dropTransaction", json!([transaction["hash"]]));
+            }
+            self.use_nonce(by, before);
+        }
+        self.anvil.ask("evm_setAutomine", json!([true]));
+        self.mine(1);
+    }
+}
+
+/// Does it until the ledger says that it is done, as the coordinator does.
+fn insist<T>(
+    ledger: &dyn Ledger,
+    by: &dyn Signer,
+    mut act: impl FnMut() -> Result<T, LedgerError>,
+) -> Result<T, Refusal> {
+    loop {
+        match act() {
+            Ok(done) => return Ok(done),
+            Err(LedgerError::Unavailable(_)) => ledger.resume(by).unwrap(),
+            Err(LedgerError::Refused(refusal)) => return Err(refusal),
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+/// A task with one settlement, which owes one account something.
+struct Case {
+    what: String,
+    coordinator: TestSigner,
+    alice: Address,
+    settlement: Settlement,
+    claim: Claim,
+    refund: Amount,
+}
+
+impl Case {
+    fn open(scene: &mut Scene, ledger: &dyn Ledger, what: String) -> Self {
+        let (coordinator, alice) = (scene.person(), scene.person());
+        let mut task = TaskId([7; 32]);
+        task.0[..8].copy_from_slice(&scene.next.to_le_bytes());
+        let terms = Terms {
+            task,
+            buyer: scene.rich.address(),
+            coordinator: coordinator.address(),
+            arbiter: alice.address(),
+            data: fln(20),
+            infrastructure: fln(5),
+            bond_min: fln(1),
+            debit_max: fln(1),
+            stake_min: fln(1),
+            challenge_ms: CHALLENGE_MS,
+            unbond_ms: CHALLENGE_MS,
+            expires: Tick(ledger.now().unwrap().0 + 100_000_000),
+        };
+        ledger.open_task(&scene.rich, &terms).unwrap();
+        let alice = alice.address();
+        let totals = Totals { paid: fln(7), debited: Amount::ZERO };
+        let tree = Tree::new([(alice, totals)]);
+        let settlement = Settlement {
+            task,
+            payout: Report::payout_id(task, Round(1)),
+            round: Round(1),
+            report: Digest([9; 32]),
+            previous_root: Digest::default(),
+            root: tree.root(),
+            data_total: fln(7),
+            infrastructure_total: Amount::ZERO,
+        };
+        let proof = tree.proof(alice, totals).unwrap();
+        let claim = Claim { task, account: alice, totals, proof };
+        Self { what, coordinator, alice, settlement, claim, refund: fln(18) }
+    }
+
+    /// Sees the settlement through its window.
+    fn finalize(&self, scene: &Scene, ledger: &dyn Ledger) {
+        let (by, task) = (&self.coordinator, self.settlement.task);
+        scene.wait(CHALLENGE_MS + 1_000);
+        insist(ledger, by, || ledger.finalize(by, task)).unwrap();
+        let status = insist(ledger, by, || ledger.settlement(task, self.settlement.payout));
+        assert_eq!(status.unwrap(), SettlementStatus::Final, "{}", self.what);
+    }
+
+    /// Everything is where it belongs, to the last unit, and stays there.
+    fn is_paid_once(&self, scene: &Scene, ledger: &dyn Ledger) {
+        let (what, by, task) = (&self.what, &self.coordinator, self.settlement.task);
+        assert_eq!(ledger.balance(self.alice).unwrap(), fln(7), "{what}");
+        let again = ledger.claim(by, &self.claim);
+        assert!(matches!(again, Err(LedgerError::Refused(Refusal::NothingToClaim))), "{what}");
+        let before = ledger.balance(scene.rich.address()).unwrap();
+        let refund = insist(ledger, by, || ledger.close(by, task)).unwrap();
+        assert_eq!(refund, self.refund, "{what}");
+        let after = ledger.balance(scene.rich.address()).unwrap();
+        assert_eq!(after.minus(before).unwrap(), self.refund, "{what}");
+        let books = ledger.task(task).unwrap().unwrap();
+        assert_eq!((books.owed, books.refunded), (Amount::ZERO, self.refund), "{what}");
+    }
+}
+
+/// One combination, from the opening of a task to its end.
+fn combination(scene: &mut Scene, leg: Leg, (step, death): (&str, Death), depth: u64, fate: Fate) {
+    let folder = tempfile::tempdir().unwrap();
+    let steady = scene.open(Arc::clone(&scene.anvil.endpoint), settings(), folder.path());
+    let what = format!("{leg:?}, {step}, reorganised {depth}, {fate:?}");
+    let case = Case::open(scene, &steady, what);
+    let (what, by) = (&case.what, &case.coordinator);
+    if leg == Leg::Claim {
+        assert_eq!(steady.post(by, &case.settlement).unwrap(), Posted::New);
+        case.finalize(scene, &steady);
+    }
+    drop(steady);
+    scene.mine(GROUND);
+    // The process that dies.
+    let before = scene.nonce(by.address(), "latest");
+    let flaky = Flaky::new(&scene.anvil.endpoint, death);
+    let ledger = scene.open(Arc::clone(&flaky) as Arc<dyn Endpoint>, hasty(), folder.path());
+    if fate != Fate::Left && step.starts_with("S4") {
+        scene.anvil.ask("evm_setAutomine", json!([false]));
+    }
+    flaky.arm();
+    let ended = match leg {
+        Leg::Post => ledger.post(by, &case.settlement).map(drop),
+        Leg::Claim => ledger.claim(by, &case.claim).map(drop),
+    };
+    assert_eq!(ended.is_ok(), death == Death::Never, "{what}: {ended:?}");
+    drop(ledger);
+    scene.befall(by, fate, depth, before);
+    // Its successor.
+    let begun = Instant::now();
+    let ledger = scene.open(Arc::clone(&scene.anvil.endpoint), settings(), folder.path());
+    ledger.resume(by).unwrap();
+    // What was reported as done is not asked for again: the outbox alone sees to it.
+    let reported = death == Death::Never;
+    if leg == Leg::Post {
+        if !reported {
+            insist(&ledger, by, || ledger.post(by, &case.settlement)).unwrap();
+        }
+        case.finalize(scene, &ledger);
+    }
+    if leg == Leg::Post || !reported {
+        match insist(&ledger, by, || ledger.claim(by, &case.claim)) {
+            Ok(Claimed { paid, .. }) => assert_eq!(paid, fln(7), "{what}"),
+            Err(refusal) => assert_eq!(refusal, Refusal::NothingToClaim, "{what}"),
+        }
+    }
+    let took = begun.elapsed();
+    assert!(took < RECOVERY_MAX, "{what}: {took:?}");
+    case.is_paid_once(scene, &ledger);
+}
+
+fn battery(leg: Leg, first: u64) {
+    let mut scene = Scene::set(first);
+    let mut count = 0;
+    for step in STEPS {
+        for depth in 0..=6 {
+            for fate in [Fate::Left, Fate::Dropped, Fate::Replaced] {
+                combination(&mut scene, leg, step, depth, fate);
+                count += 1;
+            }
+        }
+    }
+    println!("{leg:?}: {count} combinations, each paid exactly once");
+    assert_eq!(count, 147);
+}
+
+#[test]
+fn a_settlement_is_posted_once_whatever_dies_or_is_reorganised() {
+    battery(Leg::Post, 10_000);
+}
+
+#[test]
+fn a_claim_pays_once_whatever_dies_or_is_reorganised() {
+    battery(Leg::Claim, 20_000);
+}
