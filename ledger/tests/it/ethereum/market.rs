@@ -3,13 +3,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use alloy_primitives::TxKind;
 use florin_ledger::Ledger;
 use florin_ledger::conformance::TestSigner;
 use florin_ledger::ethereum::{Deployment, Endpoint, EthereumLedger, Settings, Token, deploy};
 use florin_protocol::{Address, Amount, Signer};
+use serde_json::json;
 use tempfile::TempDir;
 
-use super::node::Node;
+use super::node::{Node, sign};
 
 /// Anvil's number for a chain, as any other would do.
 const CHAIN: u64 = 31_337;
@@ -30,6 +32,19 @@ pub(crate) struct Market {
 }
 
 impl Market {
+    /// Calls the market's contract without the client, which would not send what changes nothing.
+    pub(crate) fn call_directly(&self, by: &dyn Signer, call: &[u8]) {
+        let account = format!("{}", by.address());
+        let count = self.node.call("eth_getTransactionCount", json!([account, "latest"])).unwrap();
+        let count = count.as_str().unwrap().trim_start_matches("0x");
+        let nonce = u64::from_str_radix(count, 16).unwrap();
+        let to = TxKind::Call(self.ledger.deployment().market.0.into());
+        let raw = sign(CHAIN, by, nonce, to, call);
+        let hash = self.node.call("eth_sendRawTransaction", json!([raw])).unwrap();
+        let receipt = self.node.call("eth_getTransactionReceipt", json!([hash])).unwrap();
+        assert_eq!(receipt["status"], "0x1", "{receipt}");
+    }
+
     /// A client that knows nothing but its outbox, in place of the one before.
     pub(crate) fn reopen(&mut self) {
         self.ledger = open(&self.node, *self.ledger.deployment(), self.outbox.path());

@@ -7,16 +7,18 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
+use alloy_sol_types::SolCall;
 use florin_ledger::LocalChain;
+use florin_ledger::ethereum::MarketContract;
 use florin_protocol::Address;
 
 use super::market::{Market, Template};
 use crate::model::books::{FUNDS, Model, PEOPLE};
-use crate::model::cast::{Cast, START, units};
+use crate::model::cast::{Cast, START, task_id, units};
 use crate::model::coverage::Coverage;
 use crate::model::dice::{Dice, seed, variable};
 use crate::model::draw::Draw;
-use crate::model::operation::{Operation, facts, verdict};
+use crate::model::operation::{Act, Operation, facts, verdict};
 use crate::model::view::{Comparison, Difference};
 use crate::model::{Clock, fresh_model, genesis, operator};
 
@@ -95,6 +97,9 @@ impl<'a> Sides<'a> {
         let contracts = operation.on_ledger(&self.market.ledger, self.cast);
         let agree = verdict(&local) == expected && facts(&local) == facts(&contracts);
         if agree {
+            if let (Ok(_), Some(call)) = (expected, again(&operation.act)) {
+                self.market.call_directly(&self.cast.people[operation.from], &call);
+            }
             return Ok(());
         }
         Err(format!(
@@ -123,6 +128,20 @@ impl<'a> Sides<'a> {
             }
             operation.task().map_or(Ok(()), |t| side.task(t))
         })
+    }
+}
+
+/// The call of what can be asked for twice: the second time changes nothing.
+fn again(act: &Act) -> Option<Vec<u8>> {
+    match act {
+        Act::Unbond { t } => {
+            Some(MarketContract::unbondCall { id: task_id(*t).0.into() }.abi_encode())
+        }
+        Act::Pledge { t } => {
+            Some(MarketContract::pledgeCall { id: task_id(*t).0.into() }.abi_encode())
+        }
+        Act::Unstake => Some(MarketContract::unstakeCall {}.abi_encode()),
+        _ => None,
     }
 }
 

@@ -7,8 +7,10 @@ mod tests;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use alloy_consensus::{SignableTransaction, TxEip1559};
+use alloy_primitives::{Address, Bytes, Signature, TxKind, U256, hex};
 use florin_ledger::ethereum::{Endpoint, EndpointError};
-use revm::primitives::{Address, U256};
+use florin_protocol::Signer;
 use serde_json::Value;
 
 use chain::{BASE_FEE, Chain, Fault, refuse};
@@ -17,6 +19,25 @@ use chain::{BASE_FEE, Chain, Fault, refuse};
 const ETHER: u128 = 1_000_000 * 1_000_000_000_000_000_000;
 /// What a unit of gas is to be tipped with, in wei.
 const TIP: u64 = 1_000_000;
+
+/// A signed transaction as the node takes it, with more gas than anything here needs.
+pub(crate) fn sign(chain: u64, by: &dyn Signer, nonce: u64, to: TxKind, input: &[u8]) -> String {
+    let tx = TxEip1559 {
+        chain_id: chain,
+        nonce,
+        gas_limit: 10_000_000,
+        max_fee_per_gas: 2 * u128::from(BASE_FEE),
+        max_priority_fee_per_gas: TIP.into(),
+        to,
+        input: Bytes::copy_from_slice(input),
+        ..TxEip1559::default()
+    };
+    let signature = by.sign_transaction(tx.signature_hash().0).unwrap();
+    let signature = Signature::from_raw(&signature.0).unwrap();
+    let mut raw = Vec::new();
+    tx.into_signed(signature).eip2718_encode(&mut raw);
+    hex::encode_prefixed(raw)
+}
 
 /// The node.
 pub(crate) struct Node(Mutex<Chain>);

@@ -1,33 +1,18 @@
 //! The node itself, before anybody relies on it.
 
-use alloy_consensus::{SignableTransaction, TxEip1559};
-use alloy_primitives::{Address, Bytes, Signature, TxKind, U256, hex};
+use alloy_primitives::{Address, TxKind, U256, hex};
 use alloy_sol_types::{SolCall, SolConstructor, SolError, SolValue};
 use florin_ledger::conformance::TestSigner;
 use florin_ledger::ethereum::{Endpoint, EndpointError, FlorinToken, MarketContract};
 use florin_protocol::Signer;
 use serde_json::{Value, json};
 
-use super::Node;
+use super::{Node, sign};
 
 const CHAIN: u64 = 31_337;
 
 fn signed(by: &TestSigner, nonce: u64, to: TxKind, input: &[u8]) -> String {
-    let tx = TxEip1559 {
-        chain_id: CHAIN,
-        nonce,
-        gas_limit: 10_000_000,
-        max_fee_per_gas: 2_000_000_000,
-        max_priority_fee_per_gas: 1_000_000,
-        to,
-        input: Bytes::copy_from_slice(input),
-        ..TxEip1559::default()
-    };
-    let signature = by.sign_transaction(tx.signature_hash().0).unwrap();
-    let signature = Signature::from_raw(&signature.0).unwrap();
-    let mut raw = Vec::new();
-    tx.into_signed(signature).eip2718_encode(&mut raw);
-    hex::encode_prefixed(raw)
+    sign(CHAIN, by, nonce, to, input)
 }
 
 struct Bench {
