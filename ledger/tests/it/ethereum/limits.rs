@@ -5,9 +5,12 @@ use florin_ledger::{Ledger, LedgerError, LocalChain, Terms};
 use florin_protocol::{Address, Amount, Signer, TaskId};
 
 use super::market::{Market, Template};
-use crate::model::books::{COORDINATOR, FUNDS, Flaw, PEOPLE, Rules};
+use crate::model::books::{FUNDS, Flaw, PEOPLE, Rules};
 use crate::model::cast::{Cast, START, units};
 use crate::model::{Clock, genesis, operator};
+
+/// Who closes tasks here.
+const COORDINATOR: usize = 1;
 
 fn cast() -> Cast {
     Cast::new(1_000)
@@ -31,7 +34,13 @@ fn code<T: std::fmt::Debug>(answer: Result<T, LedgerError>) -> &'static str {
 
 /// A task with the smallest pool and no other wishes.
 fn terms(cast: &Cast, number: usize) -> Terms {
-    let rules = Rules { data: 1, expires: START + 1_000, ..Rules::default() };
+    let rules = Rules {
+        coordinator: COORDINATOR,
+        arbiter: 2,
+        data: 1,
+        expires: START + 1_000,
+        ..Rules::default()
+    };
     let mut id = [0; 32];
     id[..8].copy_from_slice(&number.to_le_bytes());
     Terms { task: TaskId(id), ..cast.terms(0, rules, Flaw::Nothing) }

@@ -6,8 +6,10 @@ pub(crate) const PEOPLE: usize = 6;
 pub(crate) const FUNDS: i64 = 2_000;
 pub(crate) const PENDING_MAX: usize = 64;
 pub(crate) const BUYER: usize = 0;
-pub(crate) const COORDINATOR: usize = 1;
-pub(crate) const ARBITER: usize = 2;
+/// More than any amount of a ledger, and later than any moment.
+pub(crate) const EVERYTHING: i64 = i64::MAX;
+/// The number of the last round that there can be.
+pub(crate) const LAST_ROUND: i64 = u32::MAX as i64;
 
 /// What an operation came to: a number where there is one, or a refusal's code.
 pub(crate) type Verdict = Result<i64, &'static str>;
@@ -15,9 +17,11 @@ pub(crate) type Verdict = Result<i64, &'static str>;
 /// What everybody was paid and debited in all.
 pub(crate) type Totals = [(i64, i64); PEOPLE];
 
-/// The numbers in a task's terms.
+/// Who may do what in a task, and the numbers in its terms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rules {
+    pub(crate) coordinator: usize,
+    pub(crate) arbiter: usize,
     pub(crate) data: i64,
     pub(crate) infrastructure: i64,
     pub(crate) bond_min: i64,
@@ -253,7 +257,7 @@ impl Model {
 
     pub(crate) fn post(&mut self, from: usize, t: usize, new: &Pending) -> Verdict {
         self.open(t)?;
-        if from != COORDINATOR {
+        if from != self.tasks[t].rules.coordinator {
             return Err("NOT_ALLOWED");
         }
         let now = self.now;
@@ -292,7 +296,7 @@ impl Model {
 
     pub(crate) fn cancel(&mut self, from: usize, t: usize, round: i64) -> Verdict {
         self.open(t)?;
-        if from != ARBITER {
+        if from != self.tasks[t].rules.arbiter {
             return Err("NOT_ALLOWED");
         }
         let task = &mut self.tasks[t];
@@ -345,7 +349,7 @@ impl Model {
         let (paid, debited) = (totals.0 - before.0, totals.1 - before.1);
         if paid < 0
             || debited < 0
-            || totals.1 > task.rules.debit_max * task.round
+            || totals.1 > task.rules.debit_max.saturating_mul(task.round)
             || paid > task.owed
         {
             return Err("BAD_SETTLEMENT");
@@ -367,7 +371,8 @@ impl Model {
         if self.tasks[t].closed {
             return Err("TASK_CLOSED");
         }
-        if from != COORDINATOR && self.now <= self.tasks[t].rules.expires {
+        let rules = self.tasks[t].rules;
+        if from != rules.coordinator && self.now <= rules.expires {
             return Err("TOO_EARLY");
         }
         if self.tasks[t].pending.last().is_some_and(|p| self.now <= p.window) {
@@ -391,7 +396,7 @@ impl Model {
         amount: i64,
     ) -> Verdict {
         self.open(t)?;
-        if from != ARBITER {
+        if from != self.tasks[t].rules.arbiter {
             return Err("NOT_ALLOWED");
         }
         let task = &mut self.tasks[t];

@@ -10,13 +10,13 @@ use florin_protocol::{
     Address, Amount, DUST_PER_ROUND, Digest, PayoutId, Report, Round, Signer, TaskId, Tick,
 };
 
-use super::books::{ARBITER, BUYER, COORDINATOR, FUNDS, Flaw, PEOPLE, Pending, Rules, Totals};
+use super::books::{BUYER, EVERYTHING, FUNDS, Flaw, PEOPLE, Pending, Rules, Totals};
 
 /// When the model's clock begins, in its ticks.
 pub(crate) const START: i64 = 1_000;
 
-/// Longer than any window or delay may be, in milliseconds: 30 days are allowed.
-const TOO_LONG_MS: u64 = 30 * 24 * 3_600 * 1_000 + 1;
+/// The longest that a window or delay may be, in milliseconds: 30 days.
+const LONGEST_MS: u64 = 30 * 24 * 3_600 * 1_000;
 
 /// Roots that are remembered.
 const ROOTS_MAX: usize = 1_000;
@@ -31,6 +31,9 @@ pub(crate) struct Cast {
 
 /// The model counts in smallest data pools.
 pub(crate) fn units(n: i64) -> Amount {
+    if n == EVERYTHING {
+        return Amount::from_units(u128::MAX);
+    }
     Amount::from_units(u128::try_from(n).unwrap() * DUST_PER_ROUND.units())
 }
 
@@ -61,7 +64,7 @@ impl Cast {
     }
 
     pub(crate) fn tick(&self, moment: i64) -> Tick {
-        Tick(moment as u64 * self.tick_ms)
+        if moment == EVERYTHING { Tick::NEVER } else { Tick(moment as u64 * self.tick_ms) }
     }
 
     pub(crate) fn tree(&self, all: &Totals) -> Tree {
@@ -81,19 +84,19 @@ impl Cast {
     }
 
     pub(crate) fn terms(&self, t: usize, rules: Rules, flaw: Flaw) -> Terms {
-        let arbiter = if flaw == Flaw::BuyerIsArbiter { BUYER } else { ARBITER };
+        let arbiter = if flaw == Flaw::BuyerIsArbiter { BUYER } else { rules.arbiter };
         let data = match flaw {
             Flaw::TooSmall => Amount::from_units(units(1).units() - 1),
             Flaw::TooExpensive => units(PEOPLE as i64 * FUNDS),
             _ => units(rules.data),
         };
         let ms = |ticks: i64, is_too_long: bool| {
-            if is_too_long { TOO_LONG_MS } else { ticks as u64 * self.tick_ms }
+            if is_too_long { LONGEST_MS + 1 } else { ticks as u64 * self.tick_ms }
         };
         Terms {
             task: task_id(t),
             buyer: self.address(BUYER),
-            coordinator: self.address(COORDINATOR),
+            coordinator: self.address(rules.coordinator),
             arbiter: self.address(arbiter),
             data,
             infrastructure: units(rules.infrastructure),

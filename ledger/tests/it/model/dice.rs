@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use super::books::FUNDS;
+use super::books::{EVERYTHING, FUNDS};
 
 /// A generator of random numbers.
 pub(crate) struct Dice(u64);
@@ -40,7 +40,7 @@ impl Dice {
     pub(crate) fn amount(&mut self) -> i64 {
         match self.roll(12) {
             0 => 0,
-            1 => FUNDS + 1,
+            1 => [FUNDS + 1, EVERYTHING][self.roll(2)],
             _ => self.roll(80) as i64,
         }
     }

@@ -1,6 +1,6 @@
 //! Random operations, weighed so that all of them, and nearly every refusal, happen often.
 
-use super::books::{ARBITER, BUYER, COORDINATOR, Flaw, Model, PEOPLE, Pending, Rules, Task};
+use super::books::{BUYER, EVERYTHING, Flaw, LAST_ROUND, Model, PEOPLE, Pending, Rules, Task};
 use super::dice::Dice;
 use super::operation::{Act, Operation};
 
@@ -34,6 +34,9 @@ const DULL: [&str; 8] = [
     "UNKNOWN_TASK",
     "nothing due",
 ];
+
+/// The longest window and delay: 30 days, where a tick is a second.
+const LONGEST: i64 = 30 * 24 * 3_600;
 
 /// How often an operation is drawn again.
 const REDRAWS: usize = 3;
@@ -105,7 +108,7 @@ impl Draw<'_> {
                 moments.push(task.rules.expires);
             }
         }
-        moments.retain(|moment| *moment >= self.model.now);
+        moments.retain(|moment| (self.model.now..EVERYTHING).contains(moment));
         moments
     }
 
@@ -125,7 +128,7 @@ impl Draw<'_> {
     fn any_operation(&mut self) -> Operation {
         let kind = if self.is_rushed && !self.dice.once_in(8) {
             Kind::Post
-        } else if self.is_at_an_end() && self.dice.once_in(4) {
+        } else if self.is_at_an_end() && self.dice.once_in(8) {
             Kind::Close
         } else {
             any_kind(self.dice)
@@ -135,7 +138,7 @@ impl Draw<'_> {
 
     /// Whether an open task is about to expire, or just has.
     fn is_at_an_end(&self) -> bool {
-        let ends = |task: &Task| (task.rules.expires - self.model.now).abs() <= 1;
+        let ends = |task: &Task| task.rules.expires.abs_diff(self.model.now) <= 1;
         self.model.tasks.iter().any(|task| task.open && !task.closed && ends(task))
     }
 
@@ -204,8 +207,8 @@ impl Draw<'_> {
         let right = match kind {
             Kind::OpenTask => Some(BUYER),
             Kind::Close if self.is_at_an_end() => None,
-            Kind::Post | Kind::Close => Some(COORDINATOR),
-            Kind::Cancel | Kind::Slash => Some(ARBITER),
+            Kind::Post | Kind::Close => Some(task.rules.coordinator),
+            Kind::Cancel | Kind::Slash => Some(task.rules.arbiter),
             Kind::Unbond => some(&mut (0..PEOPLE).filter(|n| task.bonds[*n] > 0), self.dice),
             Kind::WithdrawBond => {
                 some(&mut (0..PEOPLE).filter(|n| task.releases[*n].is_some()), self.dice)
@@ -250,6 +253,8 @@ impl Draw<'_> {
     /// Usual numbers, some of them replaced by nothing or by little.
     fn rules(&mut self) -> Rules {
         let mut rules = Rules {
+            coordinator: 1,
+            arbiter: 2,
             data: 300,
             infrastructure: 90,
             bond_min: 20,
@@ -260,7 +265,7 @@ impl Draw<'_> {
             expires: self.model.now + 3_000,
         };
         let small = self.dice.roll(9) as i64;
-        match self.dice.roll(24) {
+        match self.dice.roll(30) {
             0 => rules.data = 1 + 5 * small,
             1 => rules.infrastructure = small,
             2 => rules.bond_min = 0,
@@ -270,6 +275,13 @@ impl Draw<'_> {
             7 | 8 => rules.delay = 50 * small,
             // A task may have expired when it is opened.
             9 => rules.expires = self.model.now + 50 * (small - 1),
+            10 => rules.coordinator = [BUYER, rules.arbiter][self.dice.roll(2)],
+            11 => rules.debit_max = EVERYTHING,
+            12 if self.dice.once_in(2) => rules.bond_min = EVERYTHING,
+            12 => rules.stake_min = EVERYTHING,
+            13 => rules.expires = EVERYTHING,
+            14 => rules.window = LONGEST,
+            15 => rules.delay = LONGEST,
             _ => {}
         }
         rules
@@ -278,7 +290,11 @@ impl Draw<'_> {
     /// A round that is not too far from where the task is.
     fn some_round(&mut self, t: usize) -> i64 {
         let (last, ..) = self.model.tasks[t].last();
-        (last + 1 + [0, 0, 0, 0, 0, 0, 0, 0, 1, 2, -1, -2][self.dice.roll(12)]).max(0)
+        if self.dice.once_in(150) {
+            return LAST_ROUND;
+        }
+        let next = last + 1 + [0, 0, 0, 0, 0, 0, 0, 0, 1, 2, -1, -2][self.dice.roll(12)];
+        next.clamp(0, LAST_ROUND)
     }
 
     fn standing_round(&mut self, t: usize) -> i64 {
@@ -340,7 +356,7 @@ impl Draw<'_> {
             9 => new.totals = [(0, 0); PEOPLE],
             _ => {}
         }
-        new.name = new.name.max(0);
+        new.name = new.name.clamp(0, LAST_ROUND);
         new
     }
 
@@ -364,7 +380,7 @@ impl Draw<'_> {
             totals[who] = if self.dice.once_in(2) { (0, debited) } else { (paid, 0) };
         }
         let more: i64 = (0..PEOPLE).map(|n| totals[n].0 - previous[n].0).sum();
-        let round = if self.is_rushed { last + 1 } else { self.some_round(t) };
+        let round = if self.is_rushed { (last + 1).min(LAST_ROUND) } else { self.some_round(t) };
         Pending {
             round,
             name: round,

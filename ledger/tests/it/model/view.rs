@@ -6,7 +6,7 @@ use florin_ledger::{
     BondState, Ledger, LedgerError, PendingSettlement, SettlementStatus, StakeState, TaskState,
 };
 
-use super::books::{FUNDS, Flaw, Model, PEOPLE, Task};
+use super::books::{FUNDS, Flaw, LAST_ROUND, Model, PEOPLE, Task};
 use super::cast::{Cast, leaf, number, payout, task_id, units};
 
 /// A ledger and the model differ.
@@ -117,8 +117,9 @@ impl Comparison<'_> {
         let task = &self.model.tasks[t];
         let finals = task.finals.keys().map(|round| (*round, SettlementStatus::Final));
         let pending = task.pending.iter().map(|p| (p.round, SettlementStatus::Pending));
-        let next = task.last().0 + 1;
-        let unknown = [(next, SettlementStatus::Unknown)];
+        let next = (task.last().0 + 1).min(LAST_ROUND);
+        let is_known = next == task.last().0;
+        let unknown = (!is_known).then_some((next, SettlementStatus::Unknown));
         for (round, expected) in finals.chain(pending).chain(unknown) {
             let got = read(self.ledger.settlement(task_id(t), payout(t, round)))?;
             same(&format!("settlement of round {round} of {t}"), got, expected)?;
