@@ -74,6 +74,19 @@ fn a_stake_is_pledged_to_as_many_tasks_on_both() {
     pledges(&market.ledger, &cast);
 }
 
+#[test]
+fn nobody_transfers_to_the_zero_address() {
+    let cast = cast();
+    let (chain, market) = both(&cast);
+    let nobody = Address([0; 20]);
+    for ledger in [&chain as &dyn Ledger, &market.ledger] {
+        let give = |amount| code(ledger.transfer(&cast.people[0], nobody, amount));
+        assert_eq!(give(units(1)), "MEANINGLESS");
+        assert_eq!(give(units(FUNDS + 1)), "INSUFFICIENT_FUNDS");
+        assert_eq!(ledger.balance(nobody).unwrap(), Amount::ZERO);
+    }
+}
+
 /// What a task owes shares a slot of 96 bits with its root. Nobody has so much, so both refuse, each in its own words.
 #[test]
 fn pools_beyond_96_bits_are_refused_by_both() {
