@@ -81,6 +81,9 @@ fn known(link: &(dyn Error + 'static)) -> Option<(String, Exit)> {
             LedgerError::Refused(refusal) => (refusal.code().to_owned(), Exit::No),
             LedgerError::Unavailable(_) => ("LEDGER_UNAVAILABLE".to_owned(), Exit::Fault),
             LedgerError::Corrupt(_) => ("LEDGER_CORRUPT".to_owned(), Exit::Fault),
+            // Whoever pays can put it right: with ether, or a higher limit.
+            LedgerError::Gas(_) => ("GAS_NOT_PAID".to_owned(), Exit::Input),
+            LedgerError::Outbox(_) => ("OUTBOX_FAILED".to_owned(), Exit::Fault),
             LedgerError::Signing(_) => ("SIGNING_FAILED".to_owned(), Exit::Fault),
         });
     }

@@ -84,6 +84,8 @@ pub const fn ledger_code(error: &LedgerError) -> &'static str {
         LedgerError::Refused(refusal) => refusal.code(),
         LedgerError::Unavailable(_) => "LEDGER_UNAVAILABLE",
         LedgerError::Corrupt(_) => "LEDGER_CORRUPT",
+        LedgerError::Gas(_) => "GAS_NOT_PAID",
+        LedgerError::Outbox(_) => "OUTBOX_FAILED",
         LedgerError::Signing(_) => "SIGNING_FAILED",
     }
 }

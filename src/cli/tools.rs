@@ -95,6 +95,8 @@ pub(crate) enum BenchName {
     Train,
     /// Durable transfers
     Ledger,
+    /// Updates that a coordinator takes, and what each costs it
+    Server,
     /// What attackers of the demonstration's market earn, beside what they earn honestly
     Attacks,
     /// What updates are worth, beside shapiq and pyDVL

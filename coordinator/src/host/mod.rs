@@ -182,6 +182,30 @@ impl Host {
         written.await.map_err(|_| stopping())?
     }
 
+    /// Tells the engine something, and asks it something when that is durable: one way there and back.
+    ///
+    /// # Errors
+    /// As [`Host::write`].
+    pub async fn write_then<T: Send + 'static>(
+        &self,
+        event: Event,
+        question: impl FnOnce(&Engine, Tick) -> T + Send + 'static,
+    ) -> Result<T, Rejection> {
+        let (answer, written) = oneshot::channel();
+        let (asked, result) = oneshot::channel();
+        let question: Question = Box::new(move |engine, now| {
+            // Nobody listens any more if the connection is gone.
+            let _ = asked.send(question(engine, now));
+        });
+        let commands = &self.mailbox.commands;
+        let write = Command::Write(Box::new(event), answer);
+        commands.send(write).await.map_err(|_| stopping())?;
+        // The engine answers questions behind what came before them.
+        commands.send(Command::Read(question)).await.map_err(|_| stopping())?;
+        written.await.map_err(|_| stopping())??;
+        result.await.map_err(|_| stopping())
+    }
+
     /// Asks the engine something, and its clock. Sees only what is durable.
     ///
     /// # Errors

@@ -143,9 +143,9 @@ impl Incoming {
         }
     }
 
-    /// Writes the rest to disk, hashing it; no more than `limit` bytes.
+    /// Takes the rest, hashing it; no more than `limit` bytes. What is not small goes to disk as it comes.
     pub(super) async fn write_to(&mut self, blobs: &Blobs, limit: u64) -> ApiResult<BlobWriter> {
-        let mut writer = blobs.writer()?;
+        let mut writer = blobs.writer(limit)?;
         let mut gathered = Vec::new();
         let mut total = 0u64;
         loop {
@@ -155,6 +155,13 @@ impl Incoming {
             total = total.saturating_add(chunk.len() as u64);
             if total > limit {
                 return Err(too_large(limit));
+            }
+            if writer.is_small() {
+                writer.write(&chunk)?;
+                if end {
+                    return Ok(writer);
+                }
+                continue;
             }
             gathered.extend_from_slice(&chunk);
             if end || gathered.len() >= CHUNK_BYTES {

@@ -3,7 +3,7 @@
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use florin_protocol::{
-    Address, BlobRequest, Canonical, Code, Commit, Enrol, Market, Role, Signed, TaskId,
+    Address, BlobRequest, Canonical, Code, Commit, Enrol, Market, Role, Signed, TaskId, Tick,
     UpdateHeader, WorkQuery, WorkRecord,
 };
 use serde::de::DeserializeOwned;
@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use super::App;
 use super::body::Incoming;
 use super::error::{ApiError, ApiResult};
+use crate::engine::Engine;
 
 /// Largest JSON body of a small message, in bytes.
 pub(super) const SMALL_BYTES_MAX: usize = 64 * 1024;
@@ -92,16 +93,27 @@ impl<T> Verified<T> {
 
 /// Checks market, registration and signature.
 pub(super) async fn verify<T: Spoken>(app: &App, signed: Signed<T>) -> ApiResult<Verified<T>> {
+    verify_and(app, signed, |_, _| ()).await.map(|(verified, ())| verified)
+}
+
+/// The same, and asks the engine something on the way.
+pub(super) async fn verify_and<T: Spoken, A: Send + 'static>(
+    app: &App,
+    signed: Signed<T>,
+    question: impl FnOnce(&Engine, Tick) -> A + Send + 'static,
+) -> ApiResult<(Verified<T>, A)> {
     if signed.body.market() != app.market() {
         let message = "said for another market or chain; ask /v1/market for this one";
         return Err(ApiError::new(Code::WrongMarket, message));
     }
     let (sender, role) = (signed.body.sender(), T::ROLE);
-    let key = app.host().read(move |engine, _| {
-        engine.registration(sender, Some(role)).map(|registration| registration.node_key)
+    let known = app.host().read(move |engine, now| {
+        let key = engine.registration(sender, Some(role)).map(|known| known.node_key);
+        (key, question(engine, now))
     });
-    signed.verify(key.await??)?;
-    Ok(Verified(signed))
+    let (key, answer) = known.await?;
+    signed.verify(key?)?;
+    Ok((Verified(signed), answer))
 }
 
 impl<T: Spoken + DeserializeOwned> FromRequest<App> for Verified<T> {

@@ -1,21 +1,24 @@
 //! Uploads, streamed to disk and hashed as they arrive, and blobs on their way out.
 
 use axum::Json;
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use florin_protocol::limits::HEADER_BYTES_MAX;
 use florin_protocol::{
-    Canonical, Code, Digest, Receipt, Rejection, Round, Signed, TaskId, TaskSpec, UpdateHeader,
+    Canonical, Code, Digest, Receipt, Rejection, Round, Signed, TaskId, TaskSpec, Tick,
+    UpdateHeader,
 };
 use florin_work::Committed;
+use tokio::sync::oneshot;
 
 use super::body::{Incoming, blocking, send_file};
 use super::error::{ApiError, ApiResult};
-use super::extract::{At, check_task, verify};
+use super::extract::{At, check_task, verify_and};
 use super::{App, Room};
-use crate::engine::{Event, Verdict, Visibility};
-use crate::store::BlobWriter;
+use crate::engine::{Engine, Event, Verdict, Visibility};
+use crate::store::{BlobWriter, Opened};
 
 /// Bytes of a holdout before its rows.
 const HOLDOUT_HEADER_BYTES: u64 = 32;
@@ -39,15 +42,17 @@ async fn receive_update(
     task: TaskId,
     incoming: &mut Incoming,
 ) -> ApiResult<Signed<Receipt>> {
-    let signed = verify(app, read_header(incoming).await?).await?.into_signed();
-    check_task(signed.body.scope.task, task)?;
-    let event = Event::Revealed(signed.clone());
+    let signed = read_header(incoming).await?;
+    let (event, path) = (Event::Revealed(signed.clone()), task);
     let asked = event.clone();
-    let known = app.host().read(move |engine, now| {
-        let spec = engine.state().tasks.get(&task).map(|task| task.spec.clone());
+    let (verified, known) = verify_and(app, signed, move |engine, now| {
+        let spec = engine.state().tasks.get(&path).map(|task| task.spec.clone());
         engine.check(&asked, now).map(|verdict| (verdict, spec))
-    });
-    let (verdict, spec) = known.await??;
+    })
+    .await?;
+    check_task(verified.body().scope.task, task)?;
+    let (verdict, spec) = known?;
+    let signed = verified.into_signed();
     if verdict == Verdict::New
         && let Some(spec) = spec
     {
@@ -56,9 +61,11 @@ async fn receive_update(
             note_refusal(app, header, &error.0).await;
             return Err(error);
         }
-        app.host().write(event).await?;
+        let told = app.host().write_then(event, receipt_of(header)).await?;
+        return sign_receipt(app, told);
     }
-    receipt(app, &signed.body).await
+    let told = app.host().read(receipt_of(&signed.body)).await?;
+    sign_receipt(app, told)
 }
 
 async fn read_header(incoming: &mut Incoming) -> ApiResult<Signed<UpdateHeader>> {
@@ -92,13 +99,28 @@ async fn store_update(
         return Err(ApiError::new(Code::CommitMismatch, message));
     }
     let _room = app.room_for(Room::Updates, header.bytes).await?;
+    let small = writer.is_small();
     let (spec, blobs) = (spec.clone(), app.host().blobs().clone());
-    blocking(move || {
+    let (kept, answer) = oneshot::channel();
+    let check_and_keep = move || -> ApiResult<()> {
         florin_work::check_update(&spec, &writer.read_back()?)?;
-        blobs.keep(&writer)?;
+        blobs.keep_then(
+            writer,
+            Box::new(move |result| {
+                // Nobody listens any more if the connection is gone.
+                let _ = kept.send(result);
+            }),
+        );
         Ok(())
-    })
-    .await?
+    };
+    // A small update is checked faster than another thread wakes up, and waits for the disk without one.
+    if small {
+        check_and_keep()?
+    } else {
+        blocking(check_and_keep).await??
+    }
+    answer.await.map_err(|error| ApiError::fault("a blob's answer was lost", &error))??;
+    Ok(())
 }
 
 /// What was wrong with somebody's bytes goes into the round's report.
@@ -126,9 +148,13 @@ async fn note_refusal(app: &App, header: &UpdateHeader, why: &Rejection) {
     }
 }
 
-async fn receipt(app: &App, header: &UpdateHeader) -> ApiResult<Signed<Receipt>> {
+/// Asks for the receipt of an update that was taken.
+fn receipt_of(header: &UpdateHeader) -> impl FnOnce(&Engine, Tick) -> Option<Receipt> + use<> {
     let (scope, sender, id) = (header.scope, header.sender, header.digest());
-    let receipt = app.host().read(move |engine, _| engine.receipt(scope, sender, id)).await?;
+    move |engine, _| engine.receipt(scope, sender, id)
+}
+
+fn sign_receipt(app: &App, receipt: Option<Receipt>) -> ApiResult<Signed<Receipt>> {
     let receipt = receipt
         .ok_or_else(|| ApiError::fault("a receipt is missing", &"the update was just taken"))?;
     Ok(app.node().sign(receipt))
@@ -200,9 +226,9 @@ async fn keep_blob(
 ) -> ApiResult<Vec<TaskId>> {
     let blobs = app.host().blobs().clone();
     blocking(move || {
-        let bytes = writer.read_back()?;
         let mut fitting = Vec::new();
         let mut refused = None;
+        let bytes = writer.read_back()?;
         for spec in specs {
             match florin_work::check_model(&spec, &bytes) {
                 Ok(_) => fitting.push(spec.id()),
@@ -212,7 +238,8 @@ async fn keep_blob(
         match refused {
             Some(rejection) if fitting.is_empty() => Err(rejection.into()),
             _ => {
-                blobs.keep(&writer)?;
+                drop(bytes);
+                blobs.keep(writer)?;
                 Ok(fitting)
             }
         }
@@ -246,7 +273,7 @@ async fn receive_holdout(app: &App, task: TaskId, incoming: &mut Incoming) -> Ap
     let blobs = app.host().blobs().clone();
     let kept = blocking(move || -> ApiResult<Digest> {
         Committed::read(&spec, &writer.read_back()?)?;
-        Ok(blobs.keep(&writer)?)
+        Ok(blobs.keep(writer)?)
     });
     let digest = kept.await??;
     app.host().write(Event::HoldoutArrived { task, digest }).await?;
@@ -288,6 +315,8 @@ pub(super) async fn give_blob(
 /// Sends a blob whose bytes have just been checked against their digest.
 pub(super) async fn send_blob(app: &App, digest: Digest) -> ApiResult<Response> {
     let blobs = app.host().blobs().clone();
-    let (file, length) = blocking(move || blobs.open_checked(digest)).await??;
-    Ok(send_file(file, length))
+    Ok(match blocking(move || blobs.open_checked(digest)).await?? {
+        Opened::File(file, length) => send_file(file, length),
+        Opened::Bytes(bytes) => Response::new(Body::from(bytes)),
+    })
 }

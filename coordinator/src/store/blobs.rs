@@ -1,6 +1,8 @@
-//! Blobs by their digest: `blobs/ab/cd/abcd…`. Written under a temporary name while they are hashed, made durable, then
-//! renamed; so a name that is there has the right bytes, and every read checks it again.
+//! Blobs by their digest: small ones share [packs](super::pack), larger ones are at `blobs/ab/cd/abcd…`, written under a
+//! temporary name while they are hashed, made durable, then renamed. So a name that is there has the right bytes, and
+//! every read checks it again.
 
+use std::borrow::Cow;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -8,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use florin_protocol::Digest;
 
+use super::pack::{Done, PACKED_BYTES_MAX, Packs};
 use super::{is_full, sync_folder};
 
 /// Bytes read at once.
@@ -19,6 +22,16 @@ pub struct Blobs {
     root: PathBuf,
     partial: PathBuf,
     next: AtomicU64,
+    packs: Packs,
+}
+
+/// A blob on its way out, checked.
+#[derive(Debug)]
+pub enum Opened {
+    /// A large one, at its beginning, and its length.
+    File(File, u64),
+    /// A small one.
+    Bytes(Vec<u8>),
 }
 
 /// Why a blob cannot be had or kept.
@@ -60,7 +73,8 @@ impl Blobs {
         for entry in fs::read_dir(&partial)? {
             fs::remove_file(entry?.path())?;
         }
-        Ok(Self { root: root.to_owned(), partial, next: AtomicU64::new(0) })
+        let packs = Packs::open(&root.join("packs"))?;
+        Ok(Self { root: root.to_owned(), partial, next: AtomicU64::new(0), packs })
     }
 
     fn path(&self, digest: Digest) -> PathBuf {
@@ -72,51 +86,72 @@ impl Blobs {
     /// Whether a blob is here.
     #[must_use]
     pub fn contains(&self, digest: Digest) -> bool {
-        self.path(digest).is_file()
+        self.packs.contains(digest) || self.path(digest).is_file()
     }
 
-    /// Begins a blob.
+    /// Begins a blob of at most `bytes_max` bytes. A small one is held in memory until it is kept.
     ///
     /// # Errors
     /// [`BlobError::Full`], [`BlobError::Failed`].
-    pub fn writer(&self) -> Result<BlobWriter, BlobError> {
-        let path = self.partial.join(self.next.fetch_add(1, Ordering::Relaxed).to_string());
-        let file = File::options()
-            .create_new(true)
-            .read(true)
-            .write(true)
-            .open(&path)
-            .map_err(BlobError::of)?;
-        Ok(BlobWriter { file, path, hasher: blake3::Hasher::new(), bytes: 0 })
+    pub fn writer(&self, bytes_max: u64) -> Result<BlobWriter, BlobError> {
+        let held = match usize::try_from(bytes_max) {
+            Ok(most) if most <= PACKED_BYTES_MAX => Held::Memory(Vec::with_capacity(most), most),
+            _ => Held::File(self.partial_file().map_err(BlobError::of)?),
+        };
+        Ok(BlobWriter { held, hasher: blake3::Hasher::new(), bytes: 0 })
     }
 
-    /// Keeps bytes; durable when it returns.
+    fn partial_file(&self) -> io::Result<Partial> {
+        let path = self.partial.join(self.next.fetch_add(1, Ordering::Relaxed).to_string());
+        let file = File::options().create_new(true).read(true).write(true).open(&path)?;
+        Ok(Partial { file, path })
+    }
+
+    /// Keeps some bytes.
     ///
     /// # Errors
     /// [`BlobError::Full`], [`BlobError::Failed`].
     pub fn put(&self, bytes: &[u8]) -> Result<Digest, BlobError> {
-        let mut writer = self.writer()?;
+        let mut writer = self.writer(bytes.len() as u64)?;
         writer.write(bytes)?;
-        let digest = writer.digest();
-        self.keep(&writer)?;
-        Ok(digest)
+        self.keep(writer)
     }
 
-    /// Makes a written blob durable under its digest; the writer has nothing left to write then.
+    /// Keeps what a writer took; durable when this returns.
     ///
     /// # Errors
     /// [`BlobError::Full`], [`BlobError::Failed`].
-    pub fn keep(&self, writer: &BlobWriter) -> Result<Digest, BlobError> {
-        let digest = writer.digest();
-        let path = self.path(digest);
-        if path.is_file() && self.open_checked(digest).is_ok() {
-            return Ok(digest);
-        }
-        self.place(writer, &path).map_err(BlobError::of)?;
-        Ok(digest)
+    pub fn keep(&self, writer: BlobWriter) -> Result<Digest, BlobError> {
+        let (kept, answer) = std::sync::mpsc::sync_channel(1);
+        self.keep_then(
+            writer,
+            Box::new(move |result| {
+                // It is waited for below.
+                let _ = kept.send(result);
+            }),
+        );
+        answer
+            .recv()
+            .map_err(|_| BlobError::Failed(io::Error::other("the blob store is closed")))?
     }
 
-    fn place(&self, writer: &BlobWriter, path: &Path) -> io::Result<()> {
+    /// Keeps what a writer took; `done` hears when it is durable. Does not wait for the disk if the blob is small.
+    pub fn keep_then(&self, writer: BlobWriter, done: Done) {
+        let digest = writer.digest();
+        // Somebody else was faster, or it came before: unless it was damaged since, that will do.
+        if self.contains(digest) && self.open_checked(digest).is_ok() {
+            return done(Ok(digest));
+        }
+        match writer.held {
+            Held::Memory(bytes, _) => self.packs.append(bytes, digest, done),
+            Held::File(partial) => {
+                let placed = self.place(&partial, &self.path(digest));
+                done(placed.map(|()| digest).map_err(BlobError::of));
+            }
+        }
+    }
+
+    fn place(&self, writer: &Partial, path: &Path) -> io::Result<()> {
         writer.file.sync_all()?;
         let Some(folder) = path.parent() else {
             return Err(io::Error::other("a blob's path has no folder"));
@@ -137,16 +172,22 @@ impl Blobs {
     /// # Errors
     /// [`BlobError`].
     pub fn read(&self, digest: Digest) -> Result<Vec<u8>, BlobError> {
-        let bytes = fs::read(self.path(digest)).map_err(|error| missing(digest, error))?;
+        let bytes = match self.packs.read(digest) {
+            Some(bytes) => bytes?,
+            None => fs::read(self.path(digest)).map_err(|error| missing(digest, error))?,
+        };
         let found = florin_protocol::blob_digest(&bytes);
         if found == digest { Ok(bytes) } else { Err(wrong(digest, found)) }
     }
 
-    /// A blob's file, at its beginning, and its length; the bytes have been checked against the digest.
+    /// A blob on its way out; the bytes have been checked against the digest.
     ///
     /// # Errors
     /// [`BlobError`].
-    pub fn open_checked(&self, digest: Digest) -> Result<(File, u64), BlobError> {
+    pub fn open_checked(&self, digest: Digest) -> Result<Opened, BlobError> {
+        if self.packs.contains(digest) {
+            return self.read(digest).map(Opened::Bytes);
+        }
         let mut file = File::open(self.path(digest)).map_err(|error| missing(digest, error))?;
         let mut hasher = blake3::Hasher::new();
         let mut buffer = vec![0; CHUNK_BYTES];
@@ -164,7 +205,7 @@ impl Blobs {
             return Err(wrong(digest, found));
         }
         file.rewind()?;
-        Ok((file, length))
+        Ok(Opened::File(file, length))
     }
 }
 
@@ -180,11 +221,32 @@ fn wrong(wanted: Digest, found: Digest) -> BlobError {
     BlobError::WrongDigest { wanted, found }
 }
 
+/// A file that has no name of its own yet. Dropped without being placed, it leaves nothing.
+#[derive(Debug)]
+struct Partial {
+    file: File,
+    path: PathBuf,
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        // Gone already if it was kept; a leftover is removed at the next start.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Where a blob waits until it is kept.
+#[derive(Debug)]
+enum Held {
+    /// In memory, with its limit.
+    Memory(Vec<u8>, usize),
+    File(Partial),
+}
+
 /// A blob on its way in. Dropped without being kept, it leaves nothing.
 #[derive(Debug)]
 pub struct BlobWriter {
-    file: File,
-    path: PathBuf,
+    held: Held,
     hasher: blake3::Hasher,
     bytes: u64,
 }
@@ -195,7 +257,16 @@ impl BlobWriter {
     /// # Errors
     /// [`BlobError::Full`], [`BlobError::Failed`].
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), BlobError> {
-        self.file.write_all(bytes).map_err(BlobError::of)?;
+        match &mut self.held {
+            Held::Memory(held, most) if bytes.len() <= most.saturating_sub(held.len()) => {
+                held.extend_from_slice(bytes);
+            }
+            Held::Memory(_, most) => {
+                let what = format!("a blob of more than the {most} bytes that were announced");
+                return Err(BlobError::Failed(io::Error::other(what)));
+            }
+            Held::File(partial) => partial.file.write_all(bytes).map_err(BlobError::of)?,
+        }
         self.hasher.update(bytes);
         self.bytes = self.bytes.saturating_add(bytes.len() as u64);
         Ok(())
@@ -205,6 +276,12 @@ impl BlobWriter {
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Whether it is held in memory, so that nothing here waits for the disk.
+    #[must_use]
+    pub const fn is_small(&self) -> bool {
+        matches!(self.held, Held::Memory(..))
     }
 
     /// The digest of the bytes taken so far.
@@ -217,18 +294,16 @@ impl BlobWriter {
     ///
     /// # Errors
     /// [`BlobError::Failed`].
-    pub fn read_back(&mut self) -> Result<Vec<u8>, BlobError> {
-        let mut bytes = Vec::with_capacity(usize::try_from(self.bytes).unwrap_or_default());
-        self.file.rewind()?;
-        self.file.read_to_end(&mut bytes)?;
-        Ok(bytes)
-    }
-}
-
-impl Drop for BlobWriter {
-    fn drop(&mut self) {
-        // Gone already if it was kept; a leftover is removed at the next start.
-        let _ = fs::remove_file(&self.path);
+    pub fn read_back(&mut self) -> Result<Cow<'_, [u8]>, BlobError> {
+        match &mut self.held {
+            Held::Memory(held, _) => Ok(Cow::Borrowed(held)),
+            Held::File(partial) => {
+                let mut bytes = Vec::with_capacity(usize::try_from(self.bytes).unwrap_or_default());
+                partial.file.rewind()?;
+                partial.file.read_to_end(&mut bytes)?;
+                Ok(Cow::Owned(bytes))
+            }
+        }
     }
 }
 
@@ -236,19 +311,23 @@ impl Drop for BlobWriter {
 mod tests {
     use super::*;
 
+    const LARGE: usize = PACKED_BYTES_MAX + 1;
+
     #[test]
     fn a_blob_is_there_whole_or_not_at_all() {
         let dir = tempfile::tempdir().unwrap();
         let blobs = Blobs::open(dir.path()).unwrap();
-        let mut writer = blobs.writer().unwrap();
-        writer.write(b"half").unwrap();
-        let digest = writer.digest();
-        assert!(!blobs.contains(digest));
-        drop(writer);
-        assert_eq!(fs::read_dir(dir.path().join("partial")).unwrap().count(), 0);
-        assert_eq!(blobs.put(b"half").unwrap(), digest);
-        assert_eq!(blobs.put(b"half").unwrap(), digest);
-        assert_eq!(blobs.read(digest).unwrap(), b"half");
+        for bytes in [b"half".to_vec(), vec![7; LARGE]] {
+            let mut writer = blobs.writer(bytes.len() as u64).unwrap();
+            writer.write(&bytes).unwrap();
+            let digest = writer.digest();
+            assert!(!blobs.contains(digest));
+            drop(writer);
+            assert_eq!(fs::read_dir(dir.path().join("partial")).unwrap().count(), 0);
+            assert_eq!(blobs.put(&bytes).unwrap(), digest);
+            assert_eq!(blobs.put(&bytes).unwrap(), digest);
+            assert_eq!(blobs.read(digest).unwrap(), bytes);
+        }
     }
 
     #[test]
@@ -264,23 +343,28 @@ mod tests {
     fn a_flipped_byte_is_never_handed_out_and_a_new_upload_repairs_it() {
         let dir = tempfile::tempdir().unwrap();
         let blobs = Blobs::open(dir.path()).unwrap();
-        let digest = blobs.put(b"parameters").unwrap();
-        fs::write(blobs.path(digest), b"Parameters").unwrap();
-        assert!(matches!(blobs.read(digest), Err(BlobError::WrongDigest { .. })));
-        assert!(matches!(blobs.open_checked(digest), Err(BlobError::WrongDigest { .. })));
-        blobs.put(b"parameters").unwrap();
-        assert_eq!(blobs.read(digest).unwrap(), b"parameters");
+        let (small, large) = (b"parameters".to_vec(), vec![7; LARGE]);
+        let digests = [&small, &large].map(|bytes| blobs.put(bytes).unwrap());
+        fs::write(blobs.path(digests[1]), vec![8; LARGE]).unwrap();
+        let pack = dir.path().join("packs/0000000000.pack");
+        let mut frames = fs::read(&pack).unwrap();
+        *frames.last_mut().unwrap() ^= 1;
+        fs::write(&pack, frames).unwrap();
+        for (bytes, digest) in [&small, &large].into_iter().zip(digests) {
+            assert!(matches!(blobs.read(digest), Err(BlobError::WrongDigest { .. })));
+            assert!(matches!(blobs.open_checked(digest), Err(BlobError::WrongDigest { .. })));
+            blobs.put(bytes).unwrap();
+            assert_eq!(blobs.read(digest).unwrap(), *bytes);
+        }
     }
 
     #[test]
     fn a_full_disk_has_its_own_name() {
         let dir = tempfile::tempdir().unwrap();
-        let mut writer = BlobWriter {
-            file: File::options().write(true).open("/dev/full").unwrap(),
-            path: dir.path().join("nothing"),
-            hasher: blake3::Hasher::new(),
-            bytes: 0,
-        };
+        let file = File::options().write(true).open("/dev/full").unwrap();
+        let partial = Partial { file, path: dir.path().join("nothing") };
+        let held = Held::File(partial);
+        let mut writer = BlobWriter { held, hasher: blake3::Hasher::new(), bytes: 0 };
         assert!(matches!(writer.write(b"bytes"), Err(BlobError::Full)));
         assert_eq!(writer.bytes(), 0);
     }

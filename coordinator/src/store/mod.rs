@@ -2,7 +2,7 @@
 //!
 //! * `lock`: held as long as a process owns the folder.
 //! * `journal`: every event, in order; see [`journal`].
-//! * `blobs/`: models, holdouts and updates by their digest; see [`blobs`].
+//! * `blobs/`: models, holdouts and updates by their digest; see [`blobs`], and [`pack`] for small ones.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -12,8 +12,9 @@ use std::sync::Arc;
 pub mod blobs;
 mod frames;
 pub mod journal;
+pub mod pack;
 
-pub use blobs::{BlobError, BlobWriter, Blobs};
+pub use blobs::{BlobError, BlobWriter, Blobs, Opened};
 pub use journal::{AppendError, Disk, Journal, OpenError, Record};
 
 /// A data folder that belongs to this process until it is dropped.

@@ -5,6 +5,7 @@ mod attacks;
 mod contribution;
 mod ledger;
 mod peers;
+mod server;
 mod train;
 
 use anyhow::Context;
@@ -93,6 +94,7 @@ pub(super) fn run(arguments: &Bench) -> anyhow::Result<Exit> {
         BenchName::Aggregate => of_rows(aggregate::run(python)?)?,
         BenchName::Train => of_rows(train::run(python)?)?,
         BenchName::Ledger => of_rows(ledger::run()?)?,
+        BenchName::Server => of_rows(server::run()?)?,
         BenchName::Attacks => of_rows(attacks::run()?)?,
         BenchName::Contribution => contribution::run(arguments)?,
     };

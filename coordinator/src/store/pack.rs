@@ -1,0 +1,298 @@
+//! Small blobs, many to a file: `blobs/packs/0000000000.pack`, … Whoever brings one waits until it is durable; all that
+//! wait share one fsync.
+//!
+//! A frame is `length (u32) | digest | bytes`. A pack is only ever appended to. What a crash can leave is a tail of frames
+//! that nobody was told of: when a folder is opened, the newest pack is hashed through, and cut off where it stops making
+//! sense.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::thread::JoinHandle;
+
+use florin_protocol::{Digest, blob_digest};
+
+use super::blobs::BlobError;
+use super::journal::Disk;
+use super::{is_full, sync_folder};
+
+/// Largest blob that goes into a pack, in bytes: larger ones have a file of their own.
+pub const PACKED_BYTES_MAX: usize = 128 * 1024;
+/// A pack that is longer is not appended to any more, in bytes.
+const PACK_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// Blobs that share one fsync at most.
+const BATCH_MAX: usize = 256;
+/// Blobs that may wait for the disk; whoever brings more waits to get in.
+const QUEUE_MAX: usize = 1_024;
+/// Length and digest.
+const HEAD_BYTES: usize = 36;
+
+/// Where a blob is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    pack: u32,
+    /// Of its first byte.
+    offset: u64,
+    length: u32,
+}
+
+type Index = Arc<RwLock<BTreeMap<Digest, Place>>>;
+
+/// Hears when a blob is durable, or why it is not.
+pub type Done = Box<dyn FnOnce(Result<Digest, BlobError>) + Send>;
+
+struct Job {
+    bytes: Vec<u8>,
+    digest: Digest,
+    done: Done,
+}
+
+/// Opens a pack for appending.
+pub(super) type OpenPack = Box<dyn Fn(&Path) -> io::Result<Box<dyn Disk>> + Send>;
+
+/// All packs of a folder, and the thread that appends.
+#[derive(Debug)]
+pub(super) struct Packs {
+    folder: PathBuf,
+    index: Index,
+    jobs: Mutex<Option<SyncSender<Job>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Packs {
+    /// Opens a folder's packs and reads what they hold.
+    pub(super) fn open(folder: &Path) -> io::Result<Self> {
+        let append = |path: &Path| -> io::Result<Box<dyn Disk>> {
+            Ok(Box::new(File::options().create(true).append(true).open(path)?))
+        };
+        Self::open_on(folder, Box::new(append))
+    }
+
+    /// The same, with disks of one's own to append to.
+    pub(super) fn open_on(folder: &Path, open: OpenPack) -> io::Result<Self> {
+        fs::create_dir_all(folder)?;
+        let mut packs = Vec::new();
+        for entry in fs::read_dir(folder)? {
+            let name = entry?.file_name();
+            let number: Option<u32> =
+                name.to_str().and_then(|name| name.strip_suffix(".pack")?.parse().ok());
+            packs.extend(number);
+        }
+        packs.sort_unstable();
+        let newest = packs.last().copied();
+        let mut places = BTreeMap::new();
+        for pack in packs {
+            read_pack(&pack_path(folder, pack), pack, Some(pack) == newest, &mut places)?;
+        }
+        let index: Index = Arc::new(RwLock::new(places));
+        let (jobs, queue) = sync_channel(QUEUE_MAX);
+        let mut appender = Appender {
+            folder: folder.to_owned(),
+            open,
+            index: Arc::clone(&index),
+            pack: newest.unwrap_or_default(),
+            disk: None,
+            length: 0,
+        };
+        let thread = std::thread::Builder::new()
+            .name("florin-packs".to_owned())
+            .spawn(move || appender.run(&queue))?;
+        Ok(Self {
+            folder: folder.to_owned(),
+            index,
+            jobs: Mutex::new(Some(jobs)),
+            thread: Mutex::new(Some(thread)),
+        })
+    }
+
+    fn place(&self, digest: Digest) -> Option<Place> {
+        self.index.read().unwrap_or_else(PoisonError::into_inner).get(&digest).copied()
+    }
+
+    pub(super) fn contains(&self, digest: Digest) -> bool {
+        self.place(digest).is_some()
+    }
+
+    /// A blob's bytes as they are on disk: the caller checks them.
+    pub(super) fn read(&self, digest: Digest) -> Option<io::Result<Vec<u8>>> {
+        let place = self.place(digest)?;
+        Some(self.read_at(place))
+    }
+
+    fn read_at(&self, place: Place) -> io::Result<Vec<u8>> {
+        let mut file = File::open(pack_path(&self.folder, place.pack))?;
+        file.seek(SeekFrom::Start(place.offset))?;
+        let mut bytes = vec![0; usize::try_from(place.length).unwrap_or_default()];
+        file.read_exact(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Appends a blob, soon; `done` hears of it when it is durable. Blocks while too many wait.
+    pub(super) fn append(&self, bytes: Vec<u8>, digest: Digest, done: Done) {
+        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(jobs) = jobs else {
+            return done(Err(BlobError::Failed(io::Error::other("the blob store is closed"))));
+        };
+        if let Err(returned) = jobs.send(Job { bytes, digest, done }) {
+            (returned.0.done)(Err(BlobError::Failed(io::Error::other("the blob store is closed"))));
+        }
+    }
+}
+
+impl Drop for Packs {
+    fn drop(&mut self) {
+        drop(self.jobs.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if thread.is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread that appends to packs panicked");
+        }
+    }
+}
+
+fn pack_path(folder: &Path, pack: u32) -> PathBuf {
+    folder.join(format!("{pack:010}.pack"))
+}
+
+/// Notes what a pack holds. The newest is hashed through, and cut off behind its last whole frame.
+fn read_pack(
+    path: &Path,
+    pack: u32,
+    newest: bool,
+    places: &mut BTreeMap<Digest, Place>,
+) -> io::Result<()> {
+    let mut file = io::BufReader::new(File::open(path)?);
+    let size = file.get_ref().metadata()?.len();
+    let mut offset = 0u64;
+    loop {
+        let Some((length, digest)) = read_head(&mut file, size.saturating_sub(offset))? else {
+            break;
+        };
+        let first = offset.saturating_add(HEAD_BYTES as u64);
+        if newest {
+            let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
+            file.read_exact(&mut bytes)?;
+            if blob_digest(&bytes) != digest {
+                break;
+            }
+        } else {
+            file.seek_relative(i64::from(length))?;
+        }
+        places.insert(digest, Place { pack, offset: first, length });
+        offset = first.saturating_add(u64::from(length));
+    }
+    if offset == size {
+        return Ok(());
+    }
+    let pack = path.display();
+    if !newest {
+        // What came before is whole: a name that is there is checked when it is read.
+        tracing::error!(%pack, offset, "a pack has damage in it: what lies behind it is not found");
+        return Ok(());
+    }
+    tracing::warn!(%pack, offset, size, "cut off blobs that were never acknowledged");
+    let file = File::options().write(true).open(path)?;
+    file.set_len(offset)?;
+    file.sync_all()
+}
+
+/// A frame's head, if a whole frame can follow it within `left` bytes.
+fn read_head(file: &mut impl Read, left: u64) -> io::Result<Option<(u32, Digest)>> {
+    if left < HEAD_BYTES as u64 {
+        return Ok(None);
+    }
+    let mut length = [0; 4];
+    let mut digest = [0; 32];
+    file.read_exact(&mut length)?;
+    file.read_exact(&mut digest)?;
+    let length = u32::from_le_bytes(length);
+    let fits = u64::from(length) <= left.saturating_sub(HEAD_BYTES as u64);
+    Ok((fits && length as usize <= PACKED_BYTES_MAX).then_some((length, Digest(digest))))
+}
+
+/// Owns the newest pack.
+struct Appender {
+    folder: PathBuf,
+    open: OpenPack,
+    index: Index,
+    pack: u32,
+    /// None until the first blob, and after a failure: then another pack is begun.
+    disk: Option<Box<dyn Disk>>,
+    length: u64,
+}
+
+impl Appender {
+    fn run(&mut self, queue: &Receiver<Job>) {
+        while let Ok(first) = queue.recv() {
+            let mut batch = vec![first];
+            while batch.len() < BATCH_MAX
+                && let Ok(next) = queue.try_recv()
+            {
+                batch.push(next);
+            }
+            let result = self.write(&batch);
+            for job in batch {
+                let answer = match &result {
+                    Ok(()) => Ok(job.digest),
+                    Err(error) if is_full(error) => Err(BlobError::Full),
+                    Err(error) => Err(BlobError::Failed(io::Error::other(error.to_string()))),
+                };
+                (job.done)(answer);
+            }
+        }
+    }
+
+    /// Makes a batch durable, or nothing of it.
+    fn write(&mut self, batch: &[Job]) -> io::Result<()> {
+        self.make_ready()?;
+        let disk = self.disk.as_mut().ok_or_else(|| io::Error::other("no pack is open"))?;
+        let size = batch.iter().map(|job| job.bytes.len() + HEAD_BYTES).sum();
+        let mut frames = Vec::with_capacity(size);
+        let mut places = Vec::with_capacity(batch.len());
+        for Job { bytes, digest, .. } in batch {
+            let length = u32::try_from(bytes.len()).map_err(io::Error::other)?;
+            frames.extend_from_slice(&length.to_le_bytes());
+            frames.extend_from_slice(&digest.0);
+            let offset = self.length.saturating_add(frames.len() as u64);
+            places.push((*digest, Place { pack: self.pack, offset, length }));
+            frames.extend_from_slice(bytes);
+        }
+        if let Err(error) = disk.append(&frames) {
+            // Half a batch is nobody's. If it cannot be taken back, the pack is left as it is.
+            if disk.truncate(self.length).is_err() {
+                self.disk = None;
+            }
+            return Err(error);
+        }
+        if let Err(error) = disk.sync() {
+            // The system may have dropped the pages: a second fsync would lie, so this pack ends here.
+            self.disk = None;
+            return Err(error);
+        }
+        self.length = self.length.saturating_add(frames.len() as u64);
+        self.index.write().unwrap_or_else(PoisonError::into_inner).extend(places);
+        Ok(())
+    }
+
+    /// Opens a pack of its own for this process, and the next one when it is long.
+    fn make_ready(&mut self) -> io::Result<()> {
+        if self.disk.is_some() && self.length < PACK_BYTES_MAX {
+            return Ok(());
+        }
+        let mut path = pack_path(&self.folder, self.pack);
+        if path.exists() {
+            self.pack =
+                self.pack.checked_add(1).ok_or_else(|| io::Error::other("too many packs"))?;
+            path = pack_path(&self.folder, self.pack);
+        }
+        self.disk = Some((self.open)(&path)?);
+        self.length = 0;
+        sync_folder(&self.folder)
+    }
+}
+
+#[cfg(test)]
+#[path = "pack_tests.rs"]
+mod tests;

@@ -1,0 +1,148 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+
+use super::*;
+
+fn append(packs: &Packs, bytes: &[u8]) -> Result<Digest, BlobError> {
+    let (done, answer) = channel();
+    let digest = blob_digest(bytes);
+    packs.append(bytes.to_vec(), digest, Box::new(move |result| done.send(result).unwrap()));
+    answer.recv().unwrap()
+}
+
+fn blob(n: u8) -> Vec<u8> {
+    vec![n; 100 + usize::from(n)]
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut digests = Vec::new();
+    for life in 0..3 {
+        let packs = Packs::open(dir.path()).unwrap();
+        for n in 0..10 {
+            digests.push((append(&packs, &blob(life * 10 + n)).unwrap(), blob(life * 10 + n)));
+        }
+        for (digest, bytes) in &digests {
+            assert_eq!(packs.read(*digest).unwrap().unwrap(), *bytes);
+        }
+    }
+    assert_eq!(
+        fs::read_dir(dir.path()).unwrap().count(),
+        3,
+        "each life appends to a pack of its own"
+    );
+}
+
+#[test]
+fn a_torn_tail_is_cut_off_wherever_it_is_torn_and_nothing_before_it_is_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let kept = {
+        let packs = Packs::open(dir.path()).unwrap();
+        [1, 2].map(|n| append(&packs, &blob(n)).unwrap())
+    };
+    let path = pack_path(dir.path(), 0);
+    let whole = fs::read(&path).unwrap();
+    let lost = blob(3);
+    let mut frame = (lost.len() as u32).to_le_bytes().to_vec();
+    frame.extend_from_slice(&blob_digest(&lost).0);
+    frame.extend_from_slice(&lost);
+    for cut in 0..frame.len() {
+        // Cut short, or of full length with bytes that never reached the disk.
+        for zeroed in [false, true] {
+            let mut torn = whole.clone();
+            torn.extend_from_slice(&frame[..cut]);
+            if zeroed {
+                torn.resize(whole.len() + frame.len(), 0);
+            }
+            fs::write(&path, &torn).unwrap();
+            let packs = Packs::open(dir.path()).unwrap();
+            assert!(kept.iter().all(|digest| packs.contains(*digest)), "cut at {cut}");
+            assert!(!packs.contains(blob_digest(&lost)), "cut at {cut}, zeroed {zeroed}");
+            assert_eq!(fs::metadata(&path).unwrap().len(), whole.len() as u64);
+        }
+    }
+}
+
+/// Fails at its third append or sync.
+struct Failing {
+    inner: File,
+    count: Arc<AtomicUsize>,
+    sync: bool,
+}
+
+impl Disk for Failing {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if !self.sync && self.count.fetch_add(1, Ordering::SeqCst) == 2 {
+            self.inner.append(&bytes[..bytes.len() / 2])?;
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.inner.append(bytes)
+    }
+    fn sync(&mut self) -> io::Result<()> {
+        if self.sync && self.count.fetch_add(1, Ordering::SeqCst) == 2 {
+            return Err(io::Error::other("EIO"));
+        }
+        self.inner.sync()
+    }
+    fn truncate(&mut self, length: u64) -> io::Result<()> {
+        self.inner.truncate(length)
+    }
+}
+
+#[test]
+fn a_failed_write_loses_nothing_else_and_is_not_acknowledged() {
+    for sync in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let count = Arc::new(AtomicUsize::new(0));
+        let open: OpenPack = Box::new(move |path: &Path| {
+            let inner = File::options().create(true).append(true).open(path)?;
+            Ok(Box::new(Failing { inner, count: Arc::clone(&count), sync }) as Box<dyn Disk>)
+        });
+        let packs = Packs::open_on(dir.path(), open).unwrap();
+        let good: Vec<Digest> = [1, 2].map(|n| append(&packs, &blob(n)).unwrap()).to_vec();
+        let failed = append(&packs, &blob(3)).unwrap_err();
+        assert_eq!(matches!(failed, BlobError::Full), !sync, "{failed}");
+        assert!(!packs.contains(blob_digest(&blob(3))));
+        let after = append(&packs, &blob(4)).unwrap();
+        drop(packs);
+        let packs = Packs::open(dir.path()).unwrap();
+        for (digest, n) in good.into_iter().chain([after]).zip([1, 2, 4]) {
+            assert_eq!(packs.read(digest).unwrap().unwrap(), blob(n), "sync {sync}");
+        }
+    }
+}
+
+#[test]
+fn many_at_once_share_their_syncs() {
+    struct Counting(File, Arc<AtomicUsize>);
+    impl Disk for Counting {
+        fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+            self.0.append(bytes)
+        }
+        fn sync(&mut self) -> io::Result<()> {
+            self.1.fetch_add(1, Ordering::SeqCst);
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            self.0.sync()
+        }
+        fn truncate(&mut self, length: u64) -> io::Result<()> {
+            self.0.truncate(length)
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let syncs = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&syncs);
+    let open: OpenPack = Box::new(move |path: &Path| {
+        let inner = File::options().create(true).append(true).open(path)?;
+        Ok(Box::new(Counting(inner, Arc::clone(&counter))) as Box<dyn Disk>)
+    });
+    let packs = Packs::open_on(dir.path(), open).unwrap();
+    let (done, answers) = channel();
+    for n in 0..200u8 {
+        let (bytes, done) = (blob(n), done.clone());
+        let digest = blob_digest(&bytes);
+        packs.append(bytes, digest, Box::new(move |result| done.send(result).unwrap()));
+    }
+    assert_eq!(answers.iter().take(200).filter(Result::is_ok).count(), 200);
+    assert!(syncs.load(Ordering::SeqCst) < 50, "{syncs:?} syncs for 200 blobs");
+}

@@ -1,0 +1,211 @@
+//! The load: everybody's messages, made before and sent over many connections at once.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use florin_participant::{Client, ClientConfig};
+use florin_protocol::{
+    Amount, Canonical, Commit, Digest, Enrol, Phase, Registration, Role, Round, Signed, TaskId,
+    TaskSpec, Tick, UpdateHeader, blob_digest,
+};
+
+use super::market::{Actor, Market};
+use crate::compose;
+
+/// Longest wait for anything.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// Rows that everybody declares.
+const ROWS: u64 = 10;
+/// The bond that covers them.
+const BOND: &str = "1";
+
+/// What many uploads came to.
+pub(super) struct Taken {
+    pub(super) count: usize,
+    pub(super) took: Duration,
+    pub(super) median: Duration,
+    pub(super) p99: Duration,
+}
+
+/// An update that only has to be sent.
+pub(super) struct Ready {
+    header: Signed<UpdateHeader>,
+    bytes: Vec<u8>,
+}
+
+fn connect(market: &Market) -> anyhow::Result<Client> {
+    Ok(Client::connect(&ClientConfig { url: market.url.clone(), pin: None })?)
+}
+
+/// Does something for each item, over so many connections; returns how long each took.
+fn over<T: Sync>(
+    market: &Market,
+    connections: usize,
+    items: &[T],
+    act: impl Fn(&Client, &T) -> anyhow::Result<()> + Sync,
+) -> anyhow::Result<Vec<Duration>> {
+    let (next, times) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(items.len())));
+    let clients = (0..connections).map(|_| connect(market)).collect::<Result<Vec<_>, _>>()?;
+    thread::scope(|scope| {
+        let work = |client: Client| -> anyhow::Result<()> {
+            let mut mine = Vec::new();
+            while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let begun = Instant::now();
+                act(&client, item)?;
+                mine.push(begun.elapsed());
+            }
+            times.lock().unwrap_or_else(PoisonError::into_inner).extend(mine);
+            Ok(())
+        };
+        let threads: Vec<_> =
+            clients.into_iter().map(|client| scope.spawn(move || work(client))).collect();
+        for thread in threads {
+            thread.join().ok().context("a connection's thread panicked")??;
+        }
+        anyhow::Ok(())
+    })?;
+    Ok(times.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Registers, bonds and enrols everybody in all tasks.
+pub(super) fn join(market: &Market, tasks: &[TaskId], connections: usize) -> anyhow::Result<()> {
+    let ledger = compose::ledger(&market.url)?;
+    let name = ledger.market();
+    let later = Tick(ledger.now()?.0.saturating_add(3_600_000));
+    let bond: Amount = BOND.parse()?;
+    over(market, connections, &market.actors, |client, Actor { wallet, node }| {
+        let role = Role::Participant;
+        client.register(&Registration::sign(name, wallet, node, role, later)?)?;
+        for task in tasks {
+            ledger.bond(wallet, *task, bond)?;
+            let sender = florin_protocol::Signer::address(wallet);
+            let enrol = Enrol { market: name, task: *task, sender, expires: later };
+            client.enrol(&node.sign(enrol))?;
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
+fn until(market: &Market, task: TaskId, phase: Phase) -> anyhow::Result<()> {
+    let client = connect(market)?;
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE {
+        let view = client.task(task)?;
+        if view.phase == phase {
+            return Ok(());
+        }
+        client.task_after(task, view.sequence, 1_000)?;
+    }
+    bail!("task {task} did not come to {phase:?} within {} s", PATIENCE.as_secs())
+}
+
+/// Makes everybody's update of a task's first round. What is in it does not matter, but no two are alike.
+fn updates(market: &Market, task: TaskId) -> anyhow::Result<Vec<Ready>> {
+    until(market, task, Phase::Committing)?;
+    let view = connect(market)?.task(task)?;
+    let offer = view.offer.context("a task that waits for commits has an offer")?.body;
+    let parameters = florin_work::model_spec(&view.spec.model).parameters();
+    let make = |(number, actor): (usize, &Actor)| {
+        let bytes = delta(&view.spec, parameters, number);
+        let header = UpdateHeader {
+            scope: offer.scope,
+            sender: florin_protocol::Signer::address(&actor.wallet),
+            offer: offer.digest(),
+            base_model: offer.base_model,
+            rows: ROWS,
+            update: blob_digest(&bytes),
+            bytes: bytes.len() as u64,
+            salt: Digest([7; 32]),
+            expires: Tick(u64::MAX >> 1),
+        };
+        Ready { header: actor.node.sign(header), bytes }
+    };
+    Ok(market.actors.iter().enumerate().map(make).collect())
+}
+
+/// Small numbers that only this participant has.
+fn delta(spec: &TaskSpec, parameters: usize, number: usize) -> Vec<u8> {
+    let mut state = (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let next = |_| {
+        // xorshift64: quick, and different for everybody.
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        ((state >> 40) as f32 / (1u32 << 24) as f32 - 0.5) * 1e-3
+    };
+    florin_work::encode(spec, &(0..parameters).map(next).collect::<Vec<f32>>())
+}
+
+fn promise(ready: &Ready, market: &Market) -> anyhow::Result<Signed<Commit>> {
+    let header = &ready.header.body;
+    let actor = market.actors.iter();
+    let actor =
+        actor.filter(|a| florin_protocol::Signer::address(&a.wallet) == header.sender).next();
+    let commit = Commit {
+        scope: header.scope,
+        sender: header.sender,
+        offer: header.offer,
+        commitment: header.commitment(),
+    };
+    Ok(actor.context("everybody is known")?.node.sign(commit))
+}
+
+/// Commits everybody in all tasks; returns what is to be uploaded.
+pub(super) fn commit(
+    market: &Market,
+    tasks: &[TaskId],
+    connections: usize,
+) -> anyhow::Result<Vec<Ready>> {
+    let mut all = Vec::new();
+    for task in tasks {
+        all.extend(updates(market, *task)?);
+    }
+    let commits = all.iter().map(|ready| promise(ready, market)).collect::<Result<Vec<_>, _>>()?;
+    over(market, connections, &commits, |client, commit| Ok(client.commit(commit)?))?;
+    Ok(all)
+}
+
+/// Uploads everything.
+pub(super) fn upload(
+    market: &Market,
+    ready: Vec<Ready>,
+    connections: usize,
+) -> anyhow::Result<Taken> {
+    let begun = Instant::now();
+    let mut times = over(market, connections, &ready, |client, Ready { header, bytes }| {
+        client.upload(header, bytes).map(drop).map_err(Into::into)
+    })?;
+    let took = begun.elapsed();
+    times.sort_unstable();
+    let at = |share: usize| times.get(times.len() * share / 100).copied().unwrap_or_default();
+    Ok(Taken { count: times.len(), took, median: at(50), p99: at(99) })
+}
+
+/// One round's commits and uploads.
+pub(super) fn round(market: &Market, task: TaskId, connections: usize) -> anyhow::Result<Taken> {
+    let all = updates(market, task)?;
+    let commits = all.iter().map(|ready| promise(ready, market)).collect::<Result<Vec<_>, _>>()?;
+    let begun = Instant::now();
+    over(market, connections, &commits, |client, commit| Ok(client.commit(commit)?))?;
+    let taken = upload(market, all, connections)?;
+    Ok(Taken { took: begun.elapsed(), ..taken })
+}
+
+/// Waits for the round's report; returns how long that took.
+pub(super) fn settled(market: &Market, task: TaskId) -> anyhow::Result<Duration> {
+    let client = connect(market)?;
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE {
+        let view = client.task(task)?;
+        if view.reported >= Round::FIRST.0 {
+            return Ok(begun.elapsed());
+        }
+        client.task_after(task, view.sequence, 1_000)?;
+    }
+    bail!("the round had no report within {} s", PATIENCE.as_secs())
+}

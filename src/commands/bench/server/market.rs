@@ -1,0 +1,192 @@
+//! A market for the benchmark: a coordinator in a process of its own, so that its processor time can be told apart.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use florin_learning::data::{load, save};
+use florin_learning::{DataSource, Part, split};
+use florin_ledger::conformance::TestSigner;
+use florin_participant::{Secret, Strength, Wallet};
+use florin_protocol::{Address, NodeSigner, Signer, TaskId, blob_digest};
+
+/// How long anything quick may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Rows that the round is judged by.
+const HOLDOUT: f64 = 0.42;
+/// The processes' passphrase: their wallets last as long as the benchmark.
+const PASSPHRASE: &str = "passphrase";
+
+/// One simulated participant.
+pub(super) struct Actor {
+    pub(super) wallet: TestSigner,
+    pub(super) node: NodeSigner,
+}
+
+/// The market's folder and processes.
+pub(super) struct Market {
+    folder: tempfile::TempDir,
+    coordinator: Option<Child>,
+    provider: Option<Child>,
+    pub(super) url: String,
+    pub(super) actors: Vec<Actor>,
+    arbiter: Address,
+}
+
+/// Processor time and memory of a process, as the system counts them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Usage {
+    pub(super) cpu: Duration,
+    /// Most resident memory so far, in MiB.
+    pub(super) peak_mib: f64,
+}
+
+impl Market {
+    /// Starts a coordinator with `actors` funded accounts.
+    pub(super) fn open(actors: u64) -> anyhow::Result<Self> {
+        // In the folder where it is called: a temporary one may lie in memory, where nothing is durable.
+        let folder = tempfile::Builder::new()
+            .prefix("florin-bench-")
+            .tempdir_in(".")
+            .context("this folder must be writable: the server is measured on its disk")?;
+        let path = folder.path();
+        std::fs::write(path.join(PASSPHRASE), "benchmark\n")?;
+        let [buyer, provider, coordinator] =
+            ["buyer", "provider", "coordinator"].map(|name| wallet(path, name));
+        let mut genesis = String::from("chain = 31337\n\n[allocate]\n");
+        let _ = writeln!(genesis, "{} = \"1000000\"\n{} = \"1000\"", buyer?, provider?);
+        let mut people = Vec::new();
+        for number in 0..actors {
+            let wallet = TestSigner::new(number)?;
+            let seed = *wallet.address().0.first_chunk::<8>().context("an address has 20 bytes")?;
+            let node = NodeSigner::from_seed(&blob_digest(&seed).0);
+            let _ = writeln!(genesis, "{} = \"1000\"", wallet.address());
+            people.push(Actor { wallet, node });
+        }
+        std::fs::write(path.join("genesis.toml"), genesis)?;
+        let digits = load(&DataSource::Digits)?;
+        let cut = split(digits.rows(), 1, &[Part::Fraction(HOLDOUT), Part::Rest])?;
+        let rows = cut.first().context("a split has its parts")?;
+        save(&digits.subset(rows)?, &path.join("holdout.florin"))?;
+        let mut market = Self {
+            folder,
+            coordinator: None,
+            provider: None,
+            url: String::new(),
+            actors: people,
+            arbiter: coordinator?,
+        };
+        market.start_coordinator()?;
+        Ok(market)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn command(&self, name: &str) -> anyhow::Result<Command> {
+        let mut command = Command::new(std::env::current_exe()?);
+        let log = std::fs::File::create(self.path(&format!("{name}.log")))?;
+        command.env("NO_COLOR", "1").stderr(log).stdin(Stdio::piped()).stdout(Stdio::null());
+        Ok(command)
+    }
+
+    fn signing(&self, command: &mut Command, name: &str) {
+        command.arg("--wallet").arg(self.path(&format!("{name}.json")));
+        command.arg("--passphrase-file").arg(self.path(PASSPHRASE));
+    }
+
+    fn start_coordinator(&mut self) -> anyhow::Result<()> {
+        let address = self.path("address");
+        let settings = self.path("settings.toml");
+        std::fs::write(&settings, "connections_max = 4096\nconnections_per_address_max = 4096\n")?;
+        let mut command = self.command("coordinator")?;
+        command.args(["coordinate", "--listen", "127.0.0.1:0", "--exit-with-parent"]);
+        command.args(["--engine", "reference"]);
+        command.arg("--data").arg(self.path("market")).arg("--settings").arg(settings);
+        command.arg("--genesis").arg(self.path("genesis.toml"));
+        command.arg("--address-file").arg(&address);
+        self.signing(&mut command, "coordinator");
+        self.coordinator = Some(command.spawn()?);
+        let begun = Instant::now();
+        while begun.elapsed() < PATIENCE {
+            if let Ok(text) = std::fs::read_to_string(&address) {
+                self.url = format!("http://{}", text.trim());
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        bail!("the coordinator did not start:\n{}", self.log("coordinator"))
+    }
+
+    /// A provider for every task.
+    pub(super) fn start_provider(&mut self) -> anyhow::Result<()> {
+        let mut command = self.command("provider")?;
+        command.args(["provide", "--exit-with-parent", "--engine", "reference"]);
+        command.args(["--market", &self.url]);
+        self.signing(&mut command, "provider");
+        self.provider = Some(command.spawn()?);
+        Ok(())
+    }
+
+    /// Publishes a task for all participants.
+    pub(super) fn publish(&self, salt: u64) -> anyhow::Result<TaskId> {
+        let text = include_str!("task.toml")
+            .replace("@SALT@", &salt.to_string())
+            .replace("@COHORT@", &self.actors.len().to_string())
+            .replace("@ARBITER@", &self.arbiter.to_string());
+        let file = self.path("task.toml");
+        std::fs::write(&file, text)?;
+        let mut command = self.command("buyer")?;
+        command.args(["task", "publish", "--json", "--market", &self.url]).arg(file);
+        self.signing(&mut command, "buyer");
+        let output = command.stdout(Stdio::piped()).output()?;
+        if !output.status.success() {
+            bail!("the task was not published:\n{}", self.log("buyer"));
+        }
+        let answer: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+        let id = answer.get("task").and_then(serde_json::Value::as_str);
+        Ok(id.context("`task publish` names no task")?.parse()?)
+    }
+
+    fn log(&self, name: &str) -> String {
+        let log = self.path(&format!("{name}.log"));
+        std::fs::read_to_string(log).unwrap_or_else(|error| error.to_string())
+    }
+
+    /// What the coordinator has used so far.
+    pub(super) fn usage(&self) -> anyhow::Result<Usage> {
+        let id = self.coordinator.as_ref().context("the coordinator runs")?.id();
+        usage(id).context("processor time of another process is read from /proc")
+    }
+}
+
+impl Drop for Market {
+    fn drop(&mut self) {
+        for child in [&mut self.provider, &mut self.coordinator].into_iter().flatten() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn wallet(folder: &Path, name: &str) -> anyhow::Result<Address> {
+    let passphrase = Secret::from_file(&folder.join(PASSPHRASE))?;
+    let key = Secret::new(blob_digest(format!("florin benchmark: {name}").as_bytes()).to_string());
+    let file = folder.join(format!("{name}.json"));
+    Ok(Wallet::import_key(&file, &key, &passphrase, Strength::Light)?.address())
+}
+
+fn usage(process: u32) -> Option<Usage> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name may hold anything; the fields after it are numbers. utime and stime are the 14th and 15th of all.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let ticks = fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?;
+    let per_second = rustix::param::clock_ticks_per_second().max(1);
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: f64 = peak.split_whitespace().next()?.parse().ok()?;
+    Some(Usage { cpu: Duration::from_millis(ticks * 1_000 / per_second), peak_mib: kib / 1_024.0 })
+}

@@ -1,0 +1,58 @@
+//! `florin bench server`: how many updates a coordinator takes, and what each costs it.
+
+mod load;
+mod market;
+
+use std::time::Duration;
+
+use super::Row;
+use market::Market;
+
+/// Participants of each task.
+const PARTICIPANTS: u64 = 1_000;
+/// Tasks whose updates come at the same time, so that there are enough for a rate.
+const TASKS: u64 = 6;
+/// Connections that bring them.
+const CONNECTIONS: usize = 64;
+
+pub(super) fn run() -> anyhow::Result<Vec<Row>> {
+    let mut market = Market::open(PARTICIPANTS)?;
+    let mut rows = Vec::new();
+    // One round of a thousand, from the offer to the settlement.
+    let task = market.publish(0)?;
+    load::join(&market, &[task], CONNECTIONS)?;
+    let round = load::round(&market, task, CONNECTIONS)?;
+    market.start_provider()?;
+    let whole = round.took + load::settled(&market, task)?;
+    rows.extend([
+        Row::below("round of 1,000 participants, offer to report", seconds(whole), "s", 5.0),
+        Row::below("  of it commits and uploads", seconds(round.took), "s", 5.0),
+        Row::below("  upload, 99th percentile", seconds(round.p99) * 1_000.0, "ms", 1_000.0),
+    ]);
+    // Many tasks at once: the rate at which updates are taken.
+    let tasks: Vec<_> = (1..=TASKS).map(|salt| market.publish(salt)).collect::<Result<_, _>>()?;
+    load::join(&market, &tasks, CONNECTIONS)?;
+    let ready = load::commit(&market, &tasks, CONNECTIONS)?;
+    let before = market.usage()?;
+    let taken = load::upload(&market, ready, CONNECTIONS)?;
+    let after = market.usage()?;
+    let count = f64::from(u32::try_from(taken.count).unwrap_or(u32::MAX));
+    let each = seconds(after.cpu.saturating_sub(before.cpu)) * 1_000.0 / count;
+    rows.extend([
+        Row::at_least(
+            "40 KB updates a second, 64 connections",
+            count / seconds(taken.took),
+            "1/s",
+            4_000.0,
+        ),
+        Row::at_most("server's processor time for each", each, "ms", 0.2),
+        Row::plain("  upload, median", seconds(taken.median) * 1_000.0, "ms"),
+        Row::plain("  upload, 99th percentile", seconds(taken.p99) * 1_000.0, "ms"),
+        Row::below("server's peak memory", after.peak_mib, "MiB", 512.0),
+    ]);
+    Ok(rows)
+}
+
+const fn seconds(time: Duration) -> f64 {
+    time.as_secs_f64()
+}
