@@ -366,7 +366,7 @@ impl Draw<'_> {
         let mut totals = previous;
         let (pay_max, infrastructure_max) = if self.is_rushed { (2, 2) } else { (9, 4) };
         for (n, (paid, debited)) in totals.iter_mut().enumerate() {
-            *paid += self.dice.roll(pay_max) as i64;
+            *paid += if self.dice.once_in(3) { 0 } else { self.dice.roll(pay_max) as i64 };
             // Now and then more than a round may take, which the next rounds make good.
             let has_bond = self.model.tasks[t].bonds[n] > 0;
             if self.dice.once_in(if has_bond { 2 } else { 8 }) {
