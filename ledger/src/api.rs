@@ -433,7 +433,7 @@ pub trait Ledger: Send + Sync {
     fn settlement(&self, task: TaskId, payout: PayoutId) -> Result<SettlementStatus, LedgerError>;
 
     /// Moves tokens between wallets.
-    /// Refused: `Insufficient`, `Meaningless` (zero, or to oneself).
+    /// Refused: `Insufficient`, `Meaningless` (zero, to oneself, or to the zero address).
     fn transfer(&self, by: &dyn Signer, to: Address, amount: Amount) -> Result<TxId, LedgerError>;
 
     /// Locks a task's budget in escrow; `by` must be its buyer.

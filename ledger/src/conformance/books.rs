@@ -31,6 +31,8 @@ pub(super) fn transfers(stage: &Stage) -> Result<(), String> {
     stage.refused("INSUFFICIENT_FUNDS", ledger.transfer(alice, bob, most))?;
     stage.refused("MEANINGLESS", ledger.transfer(alice, bob, Amount::ZERO))?;
     stage.refused("MEANINGLESS", ledger.transfer(alice, alice.address(), fln(1)))?;
+    let nobody = Address([0; 20]);
+    stage.refused("MEANINGLESS", ledger.transfer(alice, nobody, fln(1)))?;
     let first = stage.ok(ledger.transfer(alice, bob, fln(100)))?;
     stage.lost(alice.address(), fln(100))?;
     stage.gained(bob, fln(100))?;

@@ -24,7 +24,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use florin_protocol::{Address, Canonical, Digest, Market, NodeSigner, Tick};
 use redb::StorageBackend;
-use redb::backends::FileBackend;
+use redb::backends::{FileBackend, InMemoryBackend};
 
 use crate::api::{LedgerError, Refusal, TxId};
 use crate::limits::{BLOCK_BYTES_MAX, BLOCK_TRANSACTIONS_MAX};
@@ -98,6 +98,23 @@ impl LocalChain {
         fs::rename(unfinished, path)?;
         sync_folder(path)?;
         Ok(genesis.market())
+    }
+
+    /// A new chain in memory, for tests and trials: nothing of it outlives the value.
+    ///
+    /// # Errors
+    /// [`ChainError::BadGenesis`].
+    pub fn in_memory(
+        genesis: &Genesis,
+        operator: NodeSigner,
+        clock: Clock,
+    ) -> Result<Self, ChainError> {
+        if let Some(fault) = genesis.fault() {
+            return Err(ChainError::BadGenesis(fault));
+        }
+        let device = Device(Arc::new(InMemoryBackend::new()));
+        drop(Self::create_on(device.clone(), genesis)?);
+        Self::open_on(device, operator, clock)
     }
 
     fn create_on(device: Device, genesis: &Genesis) -> Result<Store, ChainError> {

@@ -9,6 +9,9 @@ use crate::state::draft::{Draft, Effects};
 use crate::state::{ApplyError, bonds, settle, tasks};
 use crate::transaction::Outcome;
 
+/// No key has this address, and no ERC-20 of the usual make moves tokens to it.
+const NOBODY: Address = Address([0; 20]);
+
 /// Decides what an action does, or why it is refused. Changes nothing.
 pub(super) fn decide(
     draft: &Draft<'_>,
@@ -47,6 +50,10 @@ fn transfer(
     }
     more_than_nothing(amount, "transfer")?;
     affordable(draft, from, amount)?;
+    if to == NOBODY {
+        let what = "a transfer to the zero address: nobody has its key; name another account";
+        return Err(Refusal::Meaningless(what.to_owned()).into());
+    }
     let (from, to) = (Account::Wallet(from), Account::Wallet(to));
     let movement = Movement { from, to, amount, cause: Cause::Transferred };
     Ok(Effects { movements: vec![movement], ..Effects::nothing(Outcome::Done) })

@@ -4,17 +4,12 @@ use std::collections::BTreeMap;
 
 pub(crate) const PEOPLE: usize = 6;
 pub(crate) const FUNDS: i64 = 2_000;
-pub(crate) const DATA: i64 = 300;
-pub(crate) const INFRASTRUCTURE: i64 = 90;
-pub(crate) const BOND_MIN: i64 = 20;
-pub(crate) const DEBIT_MAX: i64 = 12;
-pub(crate) const STAKE_MIN: i64 = 50;
-pub(crate) const WINDOW: i64 = 100;
-pub(crate) const DELAY: i64 = 250;
-pub(crate) const LIFE: i64 = 3_000;
+pub(crate) const PENDING_MAX: usize = 64;
 pub(crate) const BUYER: usize = 0;
-pub(crate) const COORDINATOR: usize = 1;
-pub(crate) const ARBITER: usize = 2;
+/// More than any amount of a ledger, and later than any moment.
+pub(crate) const EVERYTHING: i64 = i64::MAX;
+/// The number of the last round that there can be.
+pub(crate) const LAST_ROUND: i64 = u32::MAX as i64;
 
 /// What an operation came to: a number where there is one, or a refusal's code.
 pub(crate) type Verdict = Result<i64, &'static str>;
@@ -22,23 +17,57 @@ pub(crate) type Verdict = Result<i64, &'static str>;
 /// What everybody was paid and debited in all.
 pub(crate) type Totals = [(i64, i64); PEOPLE];
 
-#[derive(Clone, Default)]
+/// Who may do what in a task, and the numbers in its terms.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rules {
+    pub(crate) coordinator: usize,
+    pub(crate) arbiter: usize,
+    pub(crate) data: i64,
+    pub(crate) infrastructure: i64,
+    pub(crate) bond_min: i64,
+    pub(crate) debit_max: i64,
+    pub(crate) stake_min: i64,
+    pub(crate) window: i64,
+    pub(crate) delay: i64,
+    pub(crate) expires: i64,
+}
+
+/// What is wrong with the terms of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flaw {
+    Nothing,
+    BuyerIsArbiter,
+    TooSmall,
+    LongWindow,
+    LongDelay,
+    TooExpensive,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pending {
     pub(crate) round: i64,
-    /// The totals that it was worked out from: roots, on the chain.
+    /// The round after which it is named; another one than its own is a mistake.
+    pub(crate) name: i64,
+    /// The totals that it was worked out from: roots, on a ledger.
     pub(crate) previous: Totals,
     pub(crate) totals: Totals,
+    /// What it says that the totals' pay comes to.
+    pub(crate) data: i64,
     pub(crate) infrastructure: i64,
+    /// Names a report.
+    pub(crate) report: u8,
+    /// Can be challenged until then, once it is posted.
     pub(crate) window: i64,
 }
 
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Task {
     pub(crate) open: bool,
     pub(crate) closed: bool,
-    pub(crate) expires: i64,
+    pub(crate) rules: Rules,
     pub(crate) locked: [i64; 2],
     pub(crate) paid: [i64; 2],
+    pub(crate) refunded: i64,
     pub(crate) owed: i64,
     pub(crate) totals: Totals,
     pub(crate) round: i64,
@@ -52,7 +81,7 @@ pub(crate) struct Task {
 }
 
 /// The books as one would keep them on paper.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Model {
     pub(crate) now: i64,
     pub(crate) wallets: [i64; PEOPLE],
@@ -60,6 +89,28 @@ pub(crate) struct Model {
     pub(crate) stake_releases: [Option<i64>; PEOPLE],
     pub(crate) treasury: i64,
     pub(crate) tasks: [Task; 2],
+}
+
+impl Task {
+    /// Round, totals and pools of the last settlement that stands.
+    pub(crate) fn last(&self) -> (i64, Totals, [i64; 2]) {
+        match self.pending.last() {
+            Some(last) => (last.round, last.totals, [last.data, last.infrastructure]),
+            None => (self.round, self.totals, self.paid),
+        }
+    }
+
+    /// From when on a bond can be withdrawn; never, unless it was asked back or the task is closed.
+    pub(crate) fn free_at(&self, owner: usize) -> Option<i64> {
+        let windows = 2 * self.rules.window;
+        match (self.closed, self.releases[owner], self.last_post) {
+            (false, None, _) => None,
+            (false, Some(release), Some(post)) => Some(release.max(release.min(post) + windows)),
+            (false, Some(release), None) => Some(release),
+            (true, _, Some(post)) => Some(post + windows),
+            (true, _, None) => Some(0),
+        }
+    }
 }
 
 impl Model {
@@ -84,17 +135,23 @@ impl Model {
         Ok(0)
     }
 
-    pub(crate) fn open_task(&mut self, from: usize, t: usize) -> Verdict {
+    pub(crate) fn open_task(&mut self, from: usize, t: usize, rules: Rules, flaw: Flaw) -> Verdict {
         if from != BUYER {
             return Err("NOT_ALLOWED");
         }
         if self.tasks[t].open {
             return Err("TASK_EXISTS");
         }
-        self.pay(from, DATA + INFRASTRUCTURE)?;
-        let expires = self.now + LIFE;
-        self.tasks[t] =
-            Task { open: true, expires, locked: [DATA, INFRASTRUCTURE], ..Task::default() };
+        match flaw {
+            Flaw::Nothing => {}
+            Flaw::BuyerIsArbiter => return Err("MEANINGLESS"),
+            Flaw::TooSmall => return Err("TOO_SMALL"),
+            Flaw::LongWindow | Flaw::LongDelay => return Err("LIMIT_REACHED"),
+            Flaw::TooExpensive => return Err("INSUFFICIENT_FUNDS"),
+        }
+        let locked = [rules.data, rules.infrastructure];
+        self.pay(from, locked.iter().sum())?;
+        self.tasks[t] = Task { open: true, rules, locked, ..Task::default() };
         Ok(0)
     }
 
@@ -106,7 +163,7 @@ impl Model {
         if self.wallets[from] < amount {
             return Err("INSUFFICIENT_FUNDS");
         }
-        if self.tasks[t].bonds[from] + amount < BOND_MIN {
+        if self.tasks[t].bonds[from] + amount < self.tasks[t].rules.bond_min {
             return Err("TOO_SMALL");
         }
         self.pay(from, amount)?;
@@ -120,7 +177,8 @@ impl Model {
         if self.tasks[t].bonds[from] == 0 {
             return Err("NOT_FOUND");
         }
-        self.tasks[t].releases[from].get_or_insert(self.now + DELAY);
+        let release = self.now + self.tasks[t].rules.delay;
+        self.tasks[t].releases[from].get_or_insert(release);
         Ok(0)
     }
 
@@ -130,14 +188,8 @@ impl Model {
         if task.bonds[from] == 0 {
             return Err("NOT_FOUND");
         }
-        let free = match (task.closed, task.releases[from], task.last_post) {
-            (false, None, _) => return Err("NOT_FOUND"),
-            (false, Some(release), Some(post)) => release.max(release.min(post) + 2 * WINDOW),
-            (false, Some(release), None) => release,
-            (true, _, Some(post)) => post + 2 * WINDOW,
-            (true, _, None) => 0,
-        };
-        if self.now < free {
+        let free = task.free_at(from);
+        if self.now < free.ok_or("NOT_FOUND")? {
             return Err("TOO_EARLY");
         }
         let amount = std::mem::take(&mut task.bonds[from]);
@@ -164,7 +216,7 @@ impl Model {
         if self.tasks[t].pledges[from].is_some() {
             return Ok(0);
         }
-        if self.stakes[from] < STAKE_MIN {
+        if self.stakes[from] < self.tasks[t].rules.stake_min.max(1) {
             return Err("TOO_SMALL");
         }
         // A closed task's pledge is forgotten when the next one is made.
@@ -181,7 +233,8 @@ impl Model {
             return Err("NOT_FOUND");
         }
         let risky = |task: &Task| task.open && !task.closed && task.pledges[from].is_some();
-        let delay = if self.tasks.iter().any(risky) { DELAY } else { 0 };
+        let delays = self.tasks.iter().filter(|task| risky(task)).map(|task| task.rules.delay);
+        let delay = delays.max().unwrap_or(0);
         self.stake_releases[from].get_or_insert(self.now + delay);
         Ok(0)
     }
@@ -204,47 +257,46 @@ impl Model {
 
     pub(crate) fn post(&mut self, from: usize, t: usize, new: &Pending) -> Verdict {
         self.open(t)?;
-        if from != COORDINATOR {
+        if from != self.tasks[t].rules.coordinator {
             return Err("NOT_ALLOWED");
         }
         let now = self.now;
         let task = &mut self.tasks[t];
-        let standing = task.finals.get(&new.round).into_iter();
-        let standing = standing.chain(task.pending.iter().filter(|p| p.round == new.round));
+        let standing = task.finals.get(&new.name).into_iter();
+        let standing = standing.chain(task.pending.iter().filter(|p| p.round == new.name));
         if let Some(other) = standing.last() {
-            let same = (other.previous, other.totals, other.infrastructure);
-            let same = same == (new.previous, new.totals, new.infrastructure);
+            let same = Pending { window: other.window, ..new.clone() } == *other;
             return if same { Ok(1) } else { Err("CONFLICTING_SETTLEMENT") };
         }
         if task.closed {
             return Err("TASK_CLOSED");
         }
-        let (round, standing, infrastructure) = match task.pending.last() {
-            Some(last) => (last.round, last.totals, last.infrastructure),
-            None => (task.round, task.totals, task.paid[1]),
-        };
-        let data: i64 = standing.iter().map(|(paid, _)| paid).sum();
-        let total: i64 = new.totals.iter().map(|(paid, _)| paid).sum();
+        if task.pending.len() == PENDING_MAX {
+            return Err("LIMIT_REACHED");
+        }
+        let (round, standing, [data, infrastructure]) = task.last();
         let no_root = new.totals.iter().all(|totals| *totals == (0, 0));
-        let wrong = now > task.expires
+        let rules = task.rules;
+        let wrong = now > rules.expires
+            || new.name != new.round
             || new.round <= round
             || new.previous != standing
-            || total < data
-            || total > DATA
+            || new.data < data
+            || new.data > rules.data
             || new.infrastructure < infrastructure
-            || new.infrastructure > INFRASTRUCTURE
-            || (no_root && new.infrastructure > 0);
+            || new.infrastructure > rules.infrastructure
+            || (no_root && (new.data, new.infrastructure) != (0, 0));
         if wrong {
             return Err("BAD_SETTLEMENT");
         }
-        task.pending.push(Pending { window: now + WINDOW, ..new.clone() });
+        task.pending.push(Pending { window: now + rules.window, ..new.clone() });
         task.last_post = Some(now);
         Ok(0)
     }
 
     pub(crate) fn cancel(&mut self, from: usize, t: usize, round: i64) -> Verdict {
         self.open(t)?;
-        if from != ARBITER {
+        if from != self.tasks[t].rules.arbiter {
             return Err("NOT_ALLOWED");
         }
         let task = &mut self.tasks[t];
@@ -266,7 +318,7 @@ impl Model {
         let mut count = 0;
         while task.pending.first().is_some_and(|p| self.now > p.window) {
             let p = task.pending.remove(0);
-            let paid = [p.totals.iter().map(|(paid, _)| paid).sum(), p.infrastructure];
+            let paid = [p.data, p.infrastructure];
             for (pool, paid) in paid.iter().enumerate() {
                 task.locked[pool] -= paid - task.paid[pool];
                 task.owed += paid - task.paid[pool];
@@ -280,16 +332,26 @@ impl Model {
         count
     }
 
-    /// What it paid, and a thousand times what it took.
-    pub(crate) fn claim(&mut self, t: usize, who: usize, totals: (i64, i64)) -> Verdict {
+    /// What it paid, and a thousand times what it took. The proof is one of the totals in `tree`.
+    pub(crate) fn claim(
+        &mut self,
+        t: usize,
+        who: usize,
+        totals: (i64, i64),
+        tree: &Totals,
+    ) -> Verdict {
         self.open(t)?;
         let task = &mut self.tasks[t];
-        if totals == (0, 0) || task.totals[who] != totals {
+        if totals == (0, 0) || tree[who] != totals || task.totals != *tree {
             return Err("BAD_PROOF");
         }
         let before = task.claimed[who];
         let (paid, debited) = (totals.0 - before.0, totals.1 - before.1);
-        if paid < 0 || debited < 0 || totals.1 > DEBIT_MAX * task.round || paid > task.owed {
+        if paid < 0
+            || debited < 0
+            || totals.1 > task.rules.debit_max.saturating_mul(task.round)
+            || paid > task.owed
+        {
             return Err("BAD_SETTLEMENT");
         }
         if (paid, debited) == (0, 0) {
@@ -309,7 +371,8 @@ impl Model {
         if self.tasks[t].closed {
             return Err("TASK_CLOSED");
         }
-        if from != COORDINATOR && self.now <= self.tasks[t].expires {
+        let rules = self.tasks[t].rules;
+        if from != rules.coordinator && self.now <= rules.expires {
             return Err("TOO_EARLY");
         }
         if self.tasks[t].pending.last().is_some_and(|p| self.now <= p.window) {
@@ -319,6 +382,7 @@ impl Model {
         let task = &mut self.tasks[t];
         let rest: i64 = std::mem::take(&mut task.locked).iter().sum();
         task.closed = true;
+        task.refunded = rest;
         self.wallets[BUYER] += rest;
         Ok(rest)
     }
@@ -332,7 +396,7 @@ impl Model {
         amount: i64,
     ) -> Verdict {
         self.open(t)?;
-        if from != ARBITER {
+        if from != self.tasks[t].rules.arbiter {
             return Err("NOT_ALLOWED");
         }
         let task = &mut self.tasks[t];
@@ -344,12 +408,12 @@ impl Model {
         }
         let taken = if stake {
             let Some(before) = task.pledges[who] else { return Err("NOT_FOUND") };
-            let taken = amount.min(self.stakes[who]).min(STAKE_MIN - before);
+            let taken = amount.min(self.stakes[who]).min(task.rules.stake_min - before);
             if taken == 0 {
                 return Err("NOT_FOUND");
             }
             self.stakes[who] -= taken;
-            let used_up = before + taken == STAKE_MIN;
+            let used_up = before + taken == task.rules.stake_min;
             task.pledges[who] = (!used_up).then_some(before + taken);
             taken
         } else {

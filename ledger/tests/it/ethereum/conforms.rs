@@ -1,0 +1,43 @@
+//! The suite that every ledger passes, on the contracts.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use florin_ledger::conformance::{self, FUNDS, Fixture, SIGNERS, TestSigner, World};
+use florin_protocol::{Address, Signer};
+
+use super::market::{Market, Template};
+
+/// When the clock begins, in seconds.
+const START: u64 = 1_000;
+
+struct Contracts(Template);
+
+fn signer(n: usize) -> TestSigner {
+    TestSigner::new(n as u64).unwrap()
+}
+
+impl Fixture for Contracts {
+    fn new_world(&self) -> World {
+        let Market { node, ledger, outbox } = self.0.market();
+        let seconds = AtomicU64::new(START);
+        let advance = move |ms: u64| {
+            // The outboxes stay for as long as the world.
+            let _folder = &outbox;
+            assert!(ms.is_multiple_of(1_000), "{ms} ms are no whole seconds");
+            node.set_time(seconds.fetch_add(ms / 1_000, Ordering::SeqCst) + ms / 1_000);
+        };
+        World {
+            ledger: Box::new(ledger),
+            signers: (0..SIGNERS).map(|n| Box::new(signer(n)) as Box<dyn Signer>).collect(),
+            advance: Box::new(advance),
+            // It stands still, but it knows seconds and no milliseconds.
+            is_exact: false,
+        }
+    }
+}
+
+#[test]
+fn the_contracts_conform() {
+    let people: Vec<Address> = (0..SIGNERS).map(|n| signer(n).address()).collect();
+    conformance::run(&Contracts(Template::new(&people, FUNDS, START))).unwrap();
+}
