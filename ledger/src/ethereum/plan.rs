@@ -189,7 +189,7 @@ impl EthereumLedger {
             Tried::Fine(_) => Step::Send(call).into(),
             Tried::Allowance => {
                 let units = amount.units();
-                Step::First(Intent::Approve(units), self.approval(units)).into()
+                Step::First(Box::new((Intent::Approve(units), self.approval(units)))).into()
             }
             Tried::Stale => Plan::Again,
         })
@@ -306,7 +306,7 @@ impl EthereumLedger {
         let call = Market::cancelCall { id: task.0.into(), before: posted.before, from: list };
         match self.simple_plan(from, &call)? {
             Plan::Again if turn >= PLANS_BEFORE_MARK => {
-                Ok(Step::First(Intent::Mark(task), self.mark(task)).into())
+                Ok(Step::First(Box::new((Intent::Mark(task), self.mark(task)))).into())
             }
             plan => Ok(plan),
         }

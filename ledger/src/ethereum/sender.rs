@@ -28,7 +28,7 @@ pub(super) enum Step {
     /// Everything is as it asks for.
     Stands(Outcome),
     /// Something else has to be done first.
-    First(Intent, Call),
+    First(Box<(Intent, Call)>),
     /// This does it.
     Send(Call),
 }
@@ -232,7 +232,8 @@ impl Sender {
         for _ in 0..STEPS_MAX {
             match planner.plan(by.address(), intent)? {
                 Step::Stands(outcome) => return Ok(Carried::Stands(outcome)),
-                Step::First(before, call) => {
+                Step::First(before) => {
+                    let (before, call) = *before;
                     self.send(outbox, by, before, call)?;
                 }
                 Step::Send(call) => {

@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 #![allow(clippy::disallowed_methods, reason = "tests unwrap, and the model keeps small integers")]
 
+mod anvil;
 mod ethereum;
 mod model;
 mod remote;

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+#[expect(clippy::disallowed_types, reason = "a recovery has a time limit")]
 use std::time::{Duration, Instant};
 
 use alloy_consensus::{SignableTransaction, TxEip1559};
@@ -16,8 +17,8 @@ use florin_protocol::merkle::{Totals, Tree};
 use florin_protocol::{Address, Amount, Digest, Report, Round, Signer, TaskId, Tick};
 use serde_json::{Value, json};
 
-use crate::chain::Anvil;
-use crate::flaky::{Death, Flaky};
+use super::chain::Anvil;
+use super::flaky::{Death, Flaky};
 
 /// No recovery may take longer.
 const RECOVERY_MAX: Duration = Duration::from_secs(10);
@@ -257,6 +258,7 @@ impl Case {
 }
 
 /// One combination, from the opening of a task to its end.
+#[expect(clippy::disallowed_types, reason = "a recovery has a time limit")]
 fn combination(scene: &mut Scene, leg: Leg, (step, death): (&str, Death), depth: u64, fate: Fate) {
     let folder = tempfile::tempdir().unwrap();
     let steady = scene.open(Arc::clone(&scene.anvil.endpoint), settings(), folder.path());

@@ -17,7 +17,7 @@ use florin_ledger::{Ledger, LedgerError, Settlement, SettlementStatus, Terms};
 use florin_protocol::{Address, Amount, ChainId, Digest, Report, Round, Signer, TaskId, Tick};
 use serde_json::{Value, json};
 
-use crate::chain::Anvil;
+use super::chain::Anvil;
 
 const TASK: TaskId = TaskId([3; 32]);
 

@@ -8,7 +8,7 @@ use florin_ledger::ethereum::{EthereumLedger, Settings, Token, deploy};
 use florin_protocol::{Amount, Signer};
 use serde_json::json;
 
-use crate::chain::Anvil;
+use super::chain::Anvil;
 
 struct OnAnvil {
     anvil: Arc<Anvil>,
