@@ -43,7 +43,7 @@ impl Flaky {
         self.armed.load(Ordering::SeqCst) && matches!(self.death, Death::After(at) if at == method)
     }
 
-    fn is_dead(&self) -> bool {
+    pub(crate) fn is_dead(&self) -> bool {
         self.dead.load(Ordering::SeqCst)
     }
 }

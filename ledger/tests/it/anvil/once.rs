@@ -309,27 +309,65 @@ fn combination(scene: &mut Scene, leg: Leg, (step, death): (&str, Death), depth:
     case.is_paid_once(scene, &ledger);
 }
 
-fn battery(leg: Leg, first: u64) {
+/// A transfer, which no contract could tell from a second one: the outbox alone makes it happen once. Whoever was not told
+/// that it happened looks at the balance, and asks again if it is not there.
+fn transfer(scene: &mut Scene, (step, death): (&str, Death), depth: u64, fate: Fate) {
+    let what = format!("transfer, {step}, reorganised {depth}, {fate:?}");
+    let folder = tempfile::tempdir().unwrap();
+    let steady = scene.open(Arc::clone(&scene.anvil.endpoint), settings(), folder.path());
+    let (by, alice) = (scene.person(), scene.person().address());
+    steady.transfer(&scene.rich, by.address(), fln(10)).unwrap();
+    drop(steady);
+    scene.mine(GROUND);
+    let before = scene.nonce(by.address(), "latest");
+    let flaky = Flaky::new(&scene.anvil.endpoint, death);
+    let ledger = scene.open(Arc::clone(&flaky) as Arc<dyn Endpoint>, hasty(), folder.path());
+    if fate != Fate::Left && step.starts_with("S4") {
+        scene.anvil.ask("evm_setAutomine", json!([false]));
+    }
+    flaky.arm();
+    // A transfer asks for no block's number: one step less at which it can end.
+    let reported = ledger.transfer(&by, alice, fln(3)).is_ok();
+    assert_eq!(reported, !flaky.is_dead(), "{what}");
+    drop(ledger);
+    scene.befall(&by, fate, depth, before);
+    let ledger = scene.open(Arc::clone(&scene.anvil.endpoint), settings(), folder.path());
+    ledger.resume(&by).unwrap();
+    if !reported && ledger.balance(alice).unwrap().is_zero() {
+        insist(&ledger, &by, || ledger.transfer(&by, alice, fln(3))).unwrap();
+    }
+    scene.mine(2);
+    ledger.resume(&by).unwrap();
+    assert_eq!(ledger.balance(alice).unwrap(), fln(3), "{what}");
+    assert_eq!(ledger.balance(by.address()).unwrap(), fln(7), "{what}");
+}
+
+/// Every crash, every depth, every fate.
+fn battery(first: u64, mut combination: impl FnMut(&mut Scene, (&str, Death), u64, Fate)) {
     let mut scene = Scene::set(first);
     let mut count = 0;
     for step in STEPS {
         for depth in 0..=6 {
             for fate in [Fate::Left, Fate::Dropped, Fate::Replaced] {
-                combination(&mut scene, leg, step, depth, fate);
+                combination(&mut scene, step, depth, fate);
                 count += 1;
             }
         }
     }
-    println!("{leg:?}: {count} combinations, each paid exactly once");
     assert_eq!(count, 147);
 }
 
 #[test]
 fn a_settlement_is_posted_once_whatever_dies_or_is_reorganised() {
-    battery(Leg::Post, 10_000);
+    battery(10_000, |scene, step, depth, fate| combination(scene, Leg::Post, step, depth, fate));
 }
 
 #[test]
 fn a_claim_pays_once_whatever_dies_or_is_reorganised() {
-    battery(Leg::Claim, 20_000);
+    battery(20_000, |scene, step, depth, fate| combination(scene, Leg::Claim, step, depth, fate));
+}
+
+#[test]
+fn a_transfer_happens_once_whatever_dies_or_is_reorganised() {
+    battery(30_000, transfer);
 }
