@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use florin_coordinator::{Config, Parts, SystemClock, WorkValuer};
+use florin_coordinator::{Config, LedgerPlace, Parts, SystemClock, WorkValuer};
 use florin_ledger::{Genesis, Ledger, LocalChain};
 use florin_participant::Wallet;
 use florin_protocol::Signer;
@@ -80,7 +80,7 @@ fn parts(arguments: &Coordinate, wallet: &Arc<Wallet>) -> anyhow::Result<Parts> 
     let chain = Arc::new(compose::local_chain(&arguments.data, node.clone())?);
     let engine = compose::engine(arguments.engine)?;
     Ok(Parts {
-        door: Some(florin_coordinator::host::door(Arc::clone(&chain))),
+        place: LedgerPlace::Here(florin_coordinator::host::door(Arc::clone(&chain))),
         ledger: chain,
         wallet: Arc::<Wallet>::clone(wallet),
         node,
