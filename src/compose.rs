@@ -6,10 +6,13 @@ use std::sync::Arc;
 use anyhow::Context;
 use florin_learning::Engine;
 use florin_learning::select::EngineError;
-use florin_ledger::{Clock, Ledger, LedgerError, LocalChain, RemoteLedger};
-use florin_protocol::NodeSigner;
+use florin_ledger::ethereum::{EthereumLedger, Settings};
+use florin_ledger::{Clock, Ledger, LocalChain, RemoteLedger};
+use florin_participant::{Client, Wallet};
+use florin_protocol::{EthereumInfo, LedgerInfo, NodeSigner};
 
-use crate::cli::EngineArg;
+use crate::chain;
+use crate::cli::{EngineArg, NodeArg};
 use crate::failure::Failure;
 
 /// The engine that was asked for.
@@ -25,12 +28,88 @@ fn no_engine(error: &EngineError) -> anyhow::Error {
     Failure::input("NO_ENGINE", message).into()
 }
 
-/// The ledger of a market, as its coordinator serves it.
+/// The ledger of a market, to look at.
 ///
 /// # Errors
-/// `LEDGER_UNAVAILABLE`.
-pub(crate) fn ledger(market: &str) -> Result<Box<dyn Ledger>, LedgerError> {
-    Ok(Box::new(RemoteLedger::connect(market)?))
+/// `LEDGER_UNAVAILABLE`; those of [`ethereum`]; `NODE_NOT_NEEDED` for a node where there is no chain to ask.
+pub(crate) fn ledger(
+    client: &Client,
+    url: &str,
+    node: &NodeArg,
+) -> anyhow::Result<Box<dyn Ledger>> {
+    match client.ledger() {
+        LedgerInfo::Embedded => embedded(client, url, node),
+        // Nobody writes without a wallet, so nothing is ever put there.
+        LedgerInfo::Ethereum(info) => {
+            Ok(Box::new(ethereum(client, info, node, &std::env::temp_dir().join("florin-outbox"))?))
+        }
+    }
+}
+
+/// The ledger of a market, for a wallet to act on: what an earlier run left in its outbox is brought to an end first.
+///
+/// # Errors
+/// As [`ledger`], and `LEDGER_REFUSED` codes of what was left.
+pub(crate) fn ledger_of(
+    client: &Client,
+    url: &str,
+    node: &NodeArg,
+    (wallet, file): (&Wallet, &Path),
+) -> anyhow::Result<Box<dyn Ledger>> {
+    match client.ledger() {
+        LedgerInfo::Embedded => embedded(client, url, node),
+        LedgerInfo::Ethereum(info) => {
+            let ledger = ethereum(client, info, node, &chain::outbox(file))?;
+            ledger.resume(wallet)?;
+            Ok(Box::new(ledger))
+        }
+    }
+}
+
+fn embedded(client: &Client, url: &str, node: &NodeArg) -> anyhow::Result<Box<dyn Ledger>> {
+    if node.rpc.is_some() || node.deployment.is_some() {
+        let message = format!(
+            "the market at {url} keeps its ledger itself: leave out --rpc and --deployment (FLORIN_RPC, \
+             FLORIN_DEPLOYMENT), which name a chain"
+        );
+        return Err(Failure::input("NODE_NOT_NEEDED", message).into());
+    }
+    let ledger = RemoteLedger::connect(url)?;
+    let market = client.coordinator().market;
+    if ledger.market() != market {
+        let (chain, genesis) = (ledger.market().chain, ledger.market().genesis);
+        let message = format!(
+            "the coordinator's ledger is chain {chain} with genesis {genesis}, and its market has {}",
+            market.genesis
+        );
+        return Err(Failure::no("WRONG_MARKET", message).into());
+    }
+    Ok(Box::new(ledger))
+}
+
+/// The contracts that a coordinator tells of, through one's own node or the one it suggests.
+///
+/// # Errors
+/// `NO_NODE`, `BAD_URL`, `WRONG_CHAIN`, `WRONG_MARKET`, `BAD_DEPLOYMENT`, `LEDGER_UNAVAILABLE`.
+fn ethereum(
+    client: &Client,
+    info: &EthereumInfo,
+    node: &NodeArg,
+    outbox: &Path,
+) -> anyhow::Result<EthereumLedger> {
+    let market = client.coordinator().market;
+    let deployment = chain::deployment_of(market, info, node.deployment.as_deref())?;
+    let Some(rpc) = node.rpc.as_ref().or(info.rpc.as_ref()) else {
+        let message = format!(
+            "the market is on chain {}, and its coordinator suggests no node: name one with --rpc",
+            market.chain
+        );
+        return Err(Failure::input("NO_NODE", message).into());
+    };
+    let endpoint = chain::endpoint(rpc)?;
+    chain::check_chain(&*endpoint, deployment.chain)?;
+    let settings = node.spending.over(Settings::default());
+    Ok(EthereumLedger::open(endpoint, deployment, settings, outbox)?)
 }
 
 /// The embedded chain's file within a coordinator's data folder.

@@ -105,7 +105,7 @@ fn known(link: &(dyn Error + 'static)) -> Option<(String, Exit)> {
 }
 
 /// Codes of our libraries that mean the caller handed in something wrong; the others mean that something broke.
-const INPUT_CODES: [&str; 21] = [
+const INPUT_CODES: [&str; 22] = [
     "NO_KEYSTORE",
     "KEYSTORE_EXISTS",
     "KEYSTORE_CORRUPT",
@@ -127,6 +127,7 @@ const INPUT_CODES: [&str; 21] = [
     "LEDGER_MISSING",
     "LEDGER_EXISTS",
     "WRONG_OPERATOR",
+    "GAS_NOT_PAID",
 ];
 
 fn of_library(code: &str) -> (String, Exit) {

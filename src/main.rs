@@ -3,6 +3,7 @@
 //! `cli` is the command tree, `commands` has a file per command, `compose` picks the concrete parts, `show` prints,
 //! `task_file` reads what buyers write, and `demo` runs a whole market on one machine.
 
+mod chain;
 mod cli;
 mod commands;
 mod compose;
@@ -22,7 +23,8 @@ fn main() -> ExitCode {
     be_quiet_when_nobody_reads();
     let cli = cli::Cli::parse();
     start_log(cli.verbose);
-    if cli.exit_with_parent {
+    // Anvil's keeper ends anvil first.
+    if cli.exit_with_parent && !matches!(cli.command, cli::Command::Anvil(_)) {
         parent::exit_with_it();
     }
     let exit = commands::run(cli).unwrap_or_else(|error| {

@@ -3,10 +3,12 @@
 use std::ops::Deref;
 
 use florin_ledger::{Ledger, LedgerError};
-use florin_participant::{Client, ClientConfig, ClientError, Event, Patience, Shutdown, patiently};
+use florin_participant::{
+    Client, ClientConfig, ClientError, Event, Passing, Patience, Shutdown, Wallet, patiently,
+};
 use florin_protocol::{Report, Round, TaskId};
 
-use crate::cli::MarketArg;
+use crate::cli::{MarketArg, WalletArg};
 use crate::compose;
 use crate::failure::Failure;
 
@@ -15,47 +17,86 @@ const ID_DIGITS_MIN: usize = 6;
 
 /// A connection to a market.
 #[derive(Debug)]
-pub(crate) struct Market(Client);
+pub(crate) struct Market {
+    client: Client,
+    at: MarketArg,
+}
 
 impl Deref for Market {
     type Target = Client;
     fn deref(&self) -> &Client {
-        &self.0
+        &self.client
+    }
+}
+
+/// Why a ledger could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+struct NotOpened(anyhow::Error);
+
+impl Passing for NotOpened {
+    fn is_passing(&self) -> bool {
+        self.0.downcast_ref::<LedgerError>().is_some_and(Passing::is_passing)
     }
 }
 
 impl Market {
     /// Connects to the market that a command was given.
-    pub(crate) fn connect(arg: &MarketArg) -> anyhow::Result<Self> {
-        Self::at(&arg.market)
+    pub(crate) fn connect(at: &MarketArg) -> anyhow::Result<Self> {
+        let client = Client::connect(&ClientConfig { url: at.market.clone(), pin: None })?;
+        Ok(Self { client, at: at.clone() })
     }
 
     /// Connects for a long stay: waits for a coordinator that is not there yet, or just restarts. `tell` hears why.
     pub(crate) fn connect_patiently(
-        arg: &MarketArg,
+        at: &MarketArg,
         shutdown: &Shutdown,
         tell: &mut dyn FnMut(&Event),
-    ) -> anyhow::Result<(Self, Box<dyn Ledger>)> {
-        let mut told = |why: String| tell(&Event::Retrying { why });
-        let config = ClientConfig { url: arg.market.clone(), pin: None };
+    ) -> anyhow::Result<Self> {
+        let config = ClientConfig { url: at.market.clone(), pin: None };
         let client = patiently(
             Patience::default(),
             shutdown,
-            |error: &ClientError| told(error.to_string()),
+            |error: &ClientError| tell(&Event::Retrying { why: error.to_string() }),
             || Client::connect(&config),
         )?;
-        let ledger = patiently(
-            Patience::default(),
-            shutdown,
-            |error: &LedgerError| told(error.to_string()),
-            || compose::ledger(&arg.market),
-        )?;
-        Ok((Self(client), ledger))
+        Ok(Self { client, at: at.clone() })
     }
 
-    /// Connects to the market at an address.
-    pub(crate) fn at(url: &str) -> anyhow::Result<Self> {
-        Ok(Self(Client::connect(&ClientConfig { url: url.to_owned(), pin: None })?))
+    /// The connection itself.
+    pub(crate) const fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Its ledger, to look at.
+    pub(crate) fn ledger(&self) -> anyhow::Result<Box<dyn Ledger>> {
+        compose::ledger(&self.client, &self.at.market, &self.at.node)
+    }
+
+    /// Its ledger, for a wallet to act on.
+    pub(crate) fn ledger_of(
+        &self,
+        wallet: &Wallet,
+        arg: &WalletArg,
+    ) -> anyhow::Result<Box<dyn Ledger>> {
+        let by = (wallet, arg.wallet.as_path());
+        compose::ledger_of(&self.client, &self.at.market, &self.at.node, by)
+    }
+
+    /// The same, for a long stay.
+    pub(crate) fn ledger_patiently(
+        &self,
+        (wallet, arg): (&Wallet, &WalletArg),
+        shutdown: &Shutdown,
+        tell: &mut dyn FnMut(&Event),
+    ) -> anyhow::Result<Box<dyn Ledger>> {
+        let opened = patiently(
+            Patience::default(),
+            shutdown,
+            |error: &NotOpened| tell(&Event::Retrying { why: error.to_string() }),
+            || self.ledger_of(wallet, arg).map_err(NotOpened),
+        );
+        opened.map_err(|NotOpened(error)| error)
     }
 
     /// The task that a whole or shortened id means.

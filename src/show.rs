@@ -48,6 +48,13 @@ pub(crate) fn units(amount: Amount) -> String {
     amount.units().to_string()
 }
 
+/// Wei as ether, to six decimals rounded up: what something cost is never less than that.
+pub(crate) fn ether(wei: u128) -> String {
+    const WEI_PER_MICRO: u128 = 1_000_000_000_000;
+    let micro = wei.div_ceil(WEI_PER_MICRO);
+    format!("{}.{:06}", micro / 1_000_000, micro % 1_000_000)
+}
+
 /// A share of a whole, in per cent.
 #[expect(clippy::cast_precision_loss, reason = "for people, to one decimal")]
 pub(crate) fn share(part: Amount, whole: Amount) -> String {
@@ -246,6 +253,8 @@ mod tests {
         assert_eq!(units(amount("0.5")), "500000000000000000");
         assert_eq!(share(amount("1"), amount("8")), "12.5 %");
         assert_eq!(share(amount("1"), Amount::ZERO), "–");
+        assert_eq!(ether(1_234_567_000_000_000_001), "1.234568");
+        assert_eq!(ether(0), "0.000000");
     }
 
     #[test]

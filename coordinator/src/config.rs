@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use florin_ledger::ethereum::Settings;
 use serde::Deserialize;
 
 /// Longest wait of a long poll, in milliseconds.
@@ -54,6 +55,9 @@ pub struct Config {
     /// Most that the updates of one round may take together, in MiB.
     #[serde(default = "defaults::round_mib_max")]
     pub round_mib_max: u64,
+    /// How it behaves towards an Ethereum node, where the market is on one.
+    #[serde(default)]
+    pub ethereum: Settings,
 }
 
 mod defaults {
@@ -191,6 +195,57 @@ pub const KEYS: &[Key] = &[
         example: "8192",
         variable: "FLORIN_COORDINATOR_ROUND_MIB_MAX",
     },
+    Key {
+        name: "ethereum.confirmations",
+        meaning: "how many blocks deep something must be before it counts, its own block included",
+        bounds: "1 to 1000, default 1",
+        example: "3",
+        variable: "FLORIN_COORDINATOR_ETHEREUM_CONFIRMATIONS",
+    },
+    Key {
+        name: "ethereum.gas_max",
+        meaning: "most gas that one transaction may use",
+        bounds: "100000 to 1000000000, default 3000000",
+        example: "3000000",
+        variable: "FLORIN_COORDINATOR_ETHEREUM_GAS_MAX",
+    },
+    Key {
+        name: "ethereum.fee_max_wei",
+        meaning: "most that a unit of gas may cost, in wei",
+        bounds: "1 to 1000000000000000, default 500000000000",
+        example: "500000000000",
+        variable: "FLORIN_COORDINATOR_ETHEREUM_FEE_MAX_WEI",
+    },
+    Key {
+        name: "ethereum.resubmit_ms",
+        meaning: "milliseconds after which a transaction that no block has taken goes out again with \
+                  a higher fee",
+        bounds: "1000 to 86400000, default 45000",
+        example: "45000",
+        variable: "FLORIN_COORDINATOR_ETHEREUM_RESUBMIT_MS",
+    },
+    Key {
+        name: "ethereum.patience_ms",
+        meaning: "milliseconds after which a write gives up waiting; its transaction stays in the \
+                  outbox",
+        bounds: "1000 to 86400000, default 300000",
+        example: "300000",
+        variable: "FLORIN_COORDINATOR_ETHEREUM_PATIENCE_MS",
+    },
+    Key {
+        name: "ethereum.poll_ms_max",
+        meaning: "longest pause between two looks at the chain, in milliseconds",
+        bounds: "10 to 60000, default 1000",
+        example: "1000",
+        variable: "FLORIN_COORDINATOR_ETHEREUM_POLL_MS_MAX",
+    },
+    Key {
+        name: "ethereum.log_blocks_max",
+        meaning: "most blocks that one question for events covers; halved where a node refuses",
+        bounds: "1 to 1000000, default 10000",
+        example: "10000",
+        variable: "FLORIN_COORDINATOR_ETHEREUM_LOG_BLOCKS_MAX",
+    },
 ];
 
 /// Why settings cannot be used.
@@ -228,6 +283,7 @@ impl Config {
             in_flight_mib: defaults::in_flight_mib(),
             holdout_mib_max: defaults::holdout_mib_max(),
             round_mib_max: defaults::round_mib_max(),
+            ethereum: Settings::default(),
         }
     }
 
@@ -245,7 +301,7 @@ impl Config {
             if let Some(value) = variable(key.variable) {
                 let number = value.parse::<i64>().ok().filter(|_| !key.example.starts_with('"'));
                 let value = number.map_or(toml::Value::String(value), toml::Value::Integer);
-                table.insert(key.name.to_owned(), value);
+                set(&mut table, key.name, value);
             }
         }
         let config: Self = table.try_into().map_err(unreadable)?;
@@ -259,6 +315,8 @@ impl Config {
     /// The first that is not.
     pub fn check(&self) -> Result<(), ConfigError> {
         let wide = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
+        let chain = &self.ethereum;
+        let fee_max_wei = u64::try_from(chain.fee_max_wei).unwrap_or(u64::MAX);
         let all = [
             ("connections_max", wide(self.connections_max), 1, 100_000),
             ("connections_per_address_max", wide(self.connections_per_address_max), 1, 100_000),
@@ -269,6 +327,13 @@ impl Config {
             ("in_flight_mib", self.in_flight_mib, 1, 1_048_576),
             ("holdout_mib_max", self.holdout_mib_max, 1, 4_096),
             ("round_mib_max", self.round_mib_max, 1, 1_048_576),
+            ("ethereum.confirmations", chain.confirmations, 1, 1_000),
+            ("ethereum.gas_max", chain.gas_max, 100_000, 1_000_000_000),
+            ("ethereum.fee_max_wei", fee_max_wei, 1, 1_000_000_000_000_000),
+            ("ethereum.resubmit_ms", chain.resubmit_ms, 1_000, 86_400_000),
+            ("ethereum.patience_ms", chain.patience_ms, 1_000, 86_400_000),
+            ("ethereum.poll_ms_max", chain.poll_ms_max, 10, 60_000),
+            ("ethereum.log_blocks_max", chain.log_blocks_max, 1, 1_000_000),
         ];
         for (key, value, least, most) in all {
             if !(least..=most).contains(&value) {
@@ -285,6 +350,19 @@ impl Config {
     pub fn body_time(&self, bytes: u64) -> Duration {
         let by_size = bytes.saturating_mul(1_000).checked_div(self.bytes_per_second_min);
         Duration::from_millis(self.body_ms.saturating_add(by_size.unwrap_or_default()))
+    }
+}
+
+/// Sets a key, or a key of a table where its name has a dot.
+fn set(table: &mut toml::Table, name: &str, value: toml::Value) {
+    let Some((inner, name)) = name.split_once('.') else {
+        table.insert(name.to_owned(), value);
+        return;
+    };
+    let empty = || toml::Value::Table(toml::Table::new());
+    // Something else under the table's name is refused when everything is read.
+    if let Some(inner) = table.entry(inner).or_insert_with(empty).as_table_mut() {
+        inner.insert(name.to_owned(), value);
     }
 }
 
@@ -341,5 +419,28 @@ mod tests {
         };
         let config = Config::read(SMALLEST, variable).unwrap();
         assert_eq!((config.header_ms, config.data), (5_000, PathBuf::from("7")));
+    }
+
+    #[test]
+    fn the_chain_has_a_table_of_its_own() {
+        let text = format!("{SMALLEST}[ethereum]\nconfirmations = 6\nfee_max_wei = 30000000000\n");
+        let variable = |name: &str| match name {
+            "FLORIN_COORDINATOR_ETHEREUM_GAS_MAX" => Some("200000".to_owned()),
+            _ => None,
+        };
+        let chain = Config::read(&text, variable).unwrap().ethereum;
+        let expected = Settings {
+            confirmations: 6,
+            fee_max_wei: 30_000_000_000,
+            gas_max: 200_000,
+            ..Settings::default()
+        };
+        assert_eq!(chain, expected);
+        let shallow = format!("{SMALLEST}[ethereum]\nconfirmations = 0\n");
+        let error = Config::read(&shallow, none).unwrap_err();
+        assert!(error.to_string().contains("ethereum.confirmations = 0: use 1 to"), "{error}");
+        for wrong in ["[ethereum]\nconfirmation = 6\n", "ethereum = 6\n"] {
+            assert!(Config::read(&format!("{SMALLEST}{wrong}"), none).is_err(), "{wrong}");
+        }
     }
 }

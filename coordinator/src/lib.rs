@@ -26,8 +26,8 @@ pub mod store;
 
 pub use config::{Config, ConfigError};
 pub use host::{
-    Clock, Host, LedgerDoor, ManualClock, Parts, StartError, SystemClock, Valuer, ValuerError,
-    WorkValuer,
+    Clock, Host, LedgerDoor, LedgerPlace, ManualClock, Parts, StartError, SystemClock, Valuer,
+    ValuerError, WorkValuer,
 };
 pub use server::{App, router};
 pub use store::{Folder, FolderError};
@@ -64,10 +64,11 @@ pub async fn run(
 ) -> Result<(), RunError> {
     config.check()?;
     let folder = Folder::take(&config.data)?;
-    let (ledger, node, door) = (Arc::clone(&parts.ledger), parts.node.clone(), parts.door.clone());
+    let (ledger, node, place) =
+        (Arc::clone(&parts.ledger), parts.node.clone(), parts.place.clone());
     let coordinator = parts.wallet.address();
     let (host, running) = Host::start(folder, parts)?;
-    let app = App::new(host.clone(), config.clone(), ledger, node, coordinator, door);
+    let app = App::new(host.clone(), config.clone(), ledger, node, coordinator, place);
     let operator = operator_listener(config).await?;
     let mut alive = host.changes();
     let mut died = false;

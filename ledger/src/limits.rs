@@ -35,3 +35,7 @@ pub const FORGET_DEPTH: u64 = 64;
 pub const STEPS_MAX: usize = 12;
 /// Tasks whose events a client keeps.
 pub const HISTORIES_MAX: usize = 256;
+/// How often a chain that is reorganised while it is read is read again.
+pub const REREADS_MAX: u32 = 3;
+/// Differences between events and contract that are told one by one.
+pub const DIFFERENCES_MAX: usize = 100;

@@ -94,6 +94,7 @@ pub use task::{
 };
 pub use time::Tick;
 pub use wire::{
-    BlobRequest, ClaimProof, MarketInfo, Phase, TaskSummary, TaskView, WorkQuery, WorkVerdict,
+    BlobRequest, ClaimProof, EthereumInfo, LedgerInfo, MarketInfo, Phase, TaskSummary, TaskView,
+    WorkQuery, WorkVerdict,
 };
 pub use work::{WorkOrder, WorkRecord, WorkResult};

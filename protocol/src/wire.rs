@@ -24,8 +24,36 @@ pub struct MarketInfo {
     pub coordinator: Address,
     /// What it signs offers, receipts, orders and reports with.
     pub node_key: NodeKey,
+    /// Which ledger keeps the money, and where it is found.
+    pub ledger: LedgerInfo,
     /// The coordinator's clock.
     pub now: Tick,
+}
+
+/// Which ledger keeps a market's money, and where it is found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum LedgerInfo {
+    /// The coordinator's own chain: it answers `POST /v1/ledger`.
+    Embedded,
+    /// Contracts on the market's chain, which everybody asks for themselves.
+    Ethereum(EthereumInfo),
+}
+
+/// Where a market's contracts are. Its genesis is the digest of chain and addresses, so that nobody can name others for
+/// the same market.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EthereumInfo {
+    /// The ERC-20 that everything is counted in.
+    pub token: Address,
+    /// Escrow, bonds, stakes, settlements.
+    pub market: Address,
+    /// Node keys of wallets.
+    pub registry: Address,
+    /// The block that holds the deployment: nothing of the market is older.
+    pub block: u64,
+    /// A node that the coordinator suggests to those who have none of their own.
+    pub rpc: Option<String>,
 }
 
 /// Where a task is.

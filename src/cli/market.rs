@@ -8,13 +8,16 @@ use clap::{Args, Subcommand, ValueEnum};
 use florin_learning::DataSource;
 use florin_protocol::{Address, Amount};
 
-use super::{EngineArg, JsonArg, MarketArg, WalletArg, allocation, rows};
+use super::chain::{HEADING, LedgerDeploy, LedgerKind, LedgerStatus, LedgerVerify, NodeArg};
+use super::{EngineArg, MarketArg, WalletArg, allocation, rows};
 
 /// `florin coordinate`
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  florin coordinate --data market/ --wallet coordinator.json \
-    --allocate 0x5aAe…=1000000\n  florin coordinate --data market/ --wallet coordinator.json\n\n\
-    The first start makes the local chain's genesis, from --genesis or --allocate; tokens are made \
+    --allocate 0x5aAe…=1000000\n  florin coordinate --data market/ --wallet coordinator.json\n  \
+    florin coordinate --data market/ --wallet coordinator.json --ledger ethereum \
+    --deployment deployment.toml --rpc http://127.0.0.1:8545\n\n\
+    With the embedded ledger the first start makes its genesis, from --genesis or --allocate; tokens are made \
     then and never again.")]
 pub(crate) struct Coordinate {
     /// The folder that holds ledger, journal, blobs and node key
@@ -33,7 +36,7 @@ pub(crate) struct Coordinate {
     pub(crate) address_file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) wallet: WalletArg,
-    /// Limits on connections and uploads, as TOML; every key is optional
+    /// Limits on connections and uploads, and a table [ethereum], as TOML; every key is optional
     #[arg(long, value_name = "FILE")]
     pub(crate) settings: Option<PathBuf>,
     /// What the chain begins with: a TOML file with `chain = N` and a table `[allocate]` of ADDRESS = "AMOUNT"
@@ -44,6 +47,14 @@ pub(crate) struct Coordinate {
     pub(crate) allocate: Vec<(Address, Amount)>,
     #[command(flatten)]
     pub(crate) engine: EngineArg,
+    /// Which ledger keeps the money
+    #[arg(long, value_enum, default_value_t = LedgerKind::Embedded)]
+    pub(crate) ledger: LedgerKind,
+    #[command(flatten)]
+    pub(crate) node: NodeArg,
+    /// The node that is suggested to everybody else [default: --rpc, unless it seems to hold a secret]
+    #[arg(long, value_name = "URL", help_heading = HEADING)]
+    pub(crate) public_rpc: Option<String>,
 }
 
 /// `florin participate`
@@ -123,16 +134,10 @@ pub(crate) struct Provide {
 /// `florin ledger …`
 #[derive(Debug, Subcommand)]
 pub(crate) enum LedgerCommand {
-    /// Replay a ledger from its genesis and compare the result with what it says
+    /// Put a market's contracts on an Ethereum chain
+    Deploy(LedgerDeploy),
+    /// A market's contracts at a glance: the chain, what they hold, whether the node answers
+    Status(LedgerStatus),
+    /// Rebuild a ledger's state from its history and compare it with what it says
     Verify(LedgerVerify),
-}
-
-/// `florin ledger verify`
-#[derive(Debug, Args)]
-pub(crate) struct LedgerVerify {
-    /// The coordinator's data folder, or a ledger file
-    #[arg(long, value_name = "DIR")]
-    pub(crate) data: PathBuf,
-    #[command(flatten)]
-    pub(crate) json: JsonArg,
 }

@@ -2,6 +2,7 @@
 
 mod account;
 mod buyer;
+mod chain;
 mod data;
 mod market;
 mod tools;
@@ -18,11 +19,12 @@ pub(crate) use account::{Audit, Balance, Claim, Statement, Transfer};
 pub(crate) use buyer::{
     Task, TaskCheck, TaskClose, TaskList, TaskModel, TaskNew, TaskPublish, TaskShow,
 };
-pub(crate) use data::{Data, DataShow, DataSplit};
-pub(crate) use market::{
-    Coordinate, Experiment, LedgerCommand, LedgerVerify, Participate, Provide,
+pub(crate) use chain::{
+    Anvil, AnvilArg, ChainArg, LedgerDeploy, LedgerKind, LedgerStatus, NodeArg,
 };
-pub(crate) use tools::{Bench, BenchName, Demo, Doctor, LedgerKind};
+pub(crate) use data::{Data, DataShow, DataSplit};
+pub(crate) use market::{Coordinate, Experiment, LedgerCommand, Participate, Provide};
+pub(crate) use tools::{Bench, BenchName, Demo, Doctor};
 pub(crate) use wallet::{Wallet, WalletExport, WalletImport, WalletNew, WalletShow};
 
 /// A marketplace for trained models: buyers lock tokens behind a learning task, participants train on their own data,
@@ -56,7 +58,7 @@ pub(crate) enum Command {
     /// For buyers: describe a task, fund it, watch it, fetch its model
     #[command(subcommand)]
     Task(Task),
-    /// Run a market: its rounds, and its embedded ledger
+    /// Run a market: its rounds, and its ledger unless that is on Ethereum
     Coordinate(Coordinate),
     /// Train for a task on your own data, and be paid for it
     Participate(Participate),
@@ -75,7 +77,7 @@ pub(crate) enum Command {
     Statement(Statement),
     /// Recompute a task's reports from public bytes and name the first line that disagrees
     Audit(Audit),
-    /// The embedded ledger's own files
+    /// The ledger itself: deploy it, look at it, verify it
     #[command(subcommand)]
     Ledger(LedgerCommand),
     /// Look at data, and cut it into shards
@@ -86,6 +88,9 @@ pub(crate) enum Command {
     /// Measure this program against its limits and its neighbours
     #[command(hide = true)]
     Bench(Bench),
+    /// Run anvil until standard input closes: a development chain that nobody leaves behind
+    #[command(hide = true)]
+    Anvil(Anvil),
 }
 
 /// Which market.
@@ -94,6 +99,8 @@ pub(crate) struct MarketArg {
     /// Where its coordinator listens, such as http://127.0.0.1:7700
     #[arg(long, value_name = "URL", env = "FLORIN_MARKET")]
     pub(crate) market: String,
+    #[command(flatten)]
+    pub(crate) node: NodeArg,
 }
 
 /// Whose key.

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{EngineArg, JsonArg};
+use super::{AnvilArg, EngineArg, JsonArg, LedgerKind};
 
 /// `florin demo`
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  florin demo\n  florin demo --seed 7 --rounds 5\n  \
+    florin demo --ledger ethereum --anvil path/to/anvil\n  \
     florin demo --json result.json --out report.html --keep market/")]
 pub(crate) struct Demo {
     /// Repeats money and scores exactly on one machine
@@ -19,8 +20,10 @@ pub(crate) struct Demo {
           value_parser = clap::value_parser!(u32).range(1..=200))]
     pub(crate) rounds: u32,
     /// Which ledger keeps the money
-    #[arg(long, value_enum, default_value_t = LedgerKind::Local)]
+    #[arg(long, value_enum, default_value_t = LedgerKind::Embedded)]
     pub(crate) ledger: LedgerKind,
+    #[command(flatten)]
+    pub(crate) anvil: AnvilArg,
     /// Write the outcome as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
@@ -32,15 +35,6 @@ pub(crate) struct Demo {
     pub(crate) keep: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) engine: EngineArg,
-}
-
-/// The ledgers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LedgerKind {
-    /// The embedded chain
-    Local,
-    /// An Ethereum chain
-    Ethereum,
 }
 
 /// `florin doctor`

@@ -16,7 +16,7 @@ const FORGED_SHARES: [f64; 3] = [0.05, 0.1, 0.5];
 pub(super) fn run(arguments: &Audit) -> anyhow::Result<Exit> {
     let market = Market::connect(&arguments.market)?;
     let task = market.find(&arguments.task)?;
-    let ledger = compose::ledger(&arguments.market.market)?;
+    let ledger = market.ledger()?;
     let mut engine = compose::engine(arguments.engine)?;
     let rounds = arguments.round.map(|round| round..=round);
     let receipts = match &arguments.receipts {

@@ -5,7 +5,6 @@ use serde_json::json;
 
 use crate::cli::Balance;
 use crate::commands::wallet;
-use crate::compose;
 use crate::failure::Exit;
 use crate::market::Market;
 use crate::show::{self, Table};
@@ -13,7 +12,7 @@ use crate::show::{self, Table};
 pub(super) fn run(arguments: &Balance) -> anyhow::Result<Exit> {
     let account = wallet::account(arguments.account, arguments.wallet.as_deref())?;
     let market = Market::connect(&arguments.market)?;
-    let ledger = compose::ledger(&arguments.market.market)?;
+    let ledger = market.ledger()?;
     let owns = balance(Some(&market), &*ledger, account, None)?;
     if arguments.json.json {
         let tasks: Vec<_> = owns.tasks.iter().map(as_json).collect();

@@ -6,7 +6,6 @@ use serde_json::json;
 
 use crate::cli::Claim;
 use crate::commands::wallet;
-use crate::compose;
 use crate::failure::Exit;
 use crate::market::Market;
 use crate::show;
@@ -14,8 +13,8 @@ use crate::show;
 pub(super) fn run(arguments: &Claim) -> anyhow::Result<Exit> {
     let market = Market::connect(&arguments.market)?;
     let task = market.find(&arguments.task)?;
-    let ledger = compose::ledger(&arguments.market.market)?;
     let wallet = wallet::open(&arguments.wallet)?;
+    let ledger = market.ledger_of(&wallet, &arguments.wallet)?;
     let account = arguments.account.unwrap_or(wallet.address());
     let drawn = claim(&market, &*ledger, &wallet, task, account)?;
     let holds = ledger.balance(account)?;

@@ -1,5 +1,6 @@
 //! One file per command: each reads its arguments, asks the library that does the work, and shows the result.
 
+pub(crate) mod anvil;
 mod audit;
 mod balance;
 mod bench;
@@ -26,6 +27,7 @@ use crate::failure::Exit;
 /// Does what was asked.
 pub(crate) fn run(cli: Cli) -> anyhow::Result<Exit> {
     match cli.command {
+        Command::Anvil(command) => anvil::run(&command),
         Command::Audit(command) => audit::run(&command),
         Command::Balance(command) => balance::run(&command),
         Command::Bench(command) => bench::run(&command),

@@ -24,9 +24,11 @@ pub(super) const POLL_MS: u64 = 2_000;
 pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
     let data = rows(arguments)?;
     let shutdown = stop_on_request()?;
-    let (market, ledger) = Market::connect_patiently(&arguments.market, &shutdown, &mut say)?;
+    let market = Market::connect_patiently(&arguments.market, &shutdown, &mut say)?;
     let task = market.find(&arguments.task)?;
     let wallet = wallet::open(&arguments.wallet)?;
+    let by = (&wallet, &arguments.wallet);
+    let ledger = market.ledger_patiently(by, &shutdown, &mut say)?;
     let mut engine = compose::engine(arguments.engine)?;
     let mut behaviour = kind(arguments.experiment).behaviour();
     let config = ParticipantConfig {

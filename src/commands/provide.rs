@@ -12,12 +12,14 @@ use crate::show;
 
 pub(super) fn run(arguments: &Provide) -> anyhow::Result<Exit> {
     let shutdown = stop_on_request()?;
-    let (market, ledger) = Market::connect_patiently(&arguments.market, &shutdown, &mut say)?;
+    let market = Market::connect_patiently(&arguments.market, &shutdown, &mut say)?;
     let tasks = match &arguments.task {
         Some(task) => Some(vec![market.find(task)?]),
         None => None,
     };
     let wallet = wallet::open(&arguments.wallet)?;
+    let by = (&wallet, &arguments.wallet);
+    let ledger = market.ledger_patiently(by, &shutdown, &mut say)?;
     let mut engine = compose::engine(arguments.engine)?;
     let config = ProviderConfig {
         folder: state_folder(arguments.state.as_deref(), &arguments.wallet.wallet),

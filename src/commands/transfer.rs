@@ -5,13 +5,14 @@ use serde_json::json;
 
 use crate::cli::Transfer;
 use crate::commands::wallet;
-use crate::compose;
 use crate::failure::Exit;
+use crate::market::Market;
 use crate::show;
 
 pub(super) fn run(arguments: &Transfer) -> anyhow::Result<Exit> {
-    let ledger = compose::ledger(&arguments.market.market)?;
+    let market = Market::connect(&arguments.market)?;
     let wallet = wallet::open(&arguments.wallet)?;
+    let ledger = market.ledger_of(&wallet, &arguments.wallet)?;
     let transaction = ledger.transfer(&wallet, arguments.to, arguments.amount)?;
     let left = ledger.balance(wallet.address())?;
     if arguments.json.json {

@@ -1,13 +1,16 @@
 //! `florin demo`: a whole market on this machine. Everybody is a process of this same program: the coordinator with its
 //! ledger, the buyer, eight participants, the provider and the auditor. They meet only over loopback.
 
+mod chain;
 mod children;
 mod html;
+mod on_chain;
 mod outcome;
 pub(crate) mod plan;
 mod progress;
 mod stage;
 mod table;
+mod twin;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -19,13 +22,15 @@ use florin_ledger::Ledger;
 use florin_protocol::{Amount, Phase, Report, Round, TaskId};
 use serde_json::Value;
 
-use crate::cli::{Demo, EngineArg, LedgerKind};
+use crate::cli::{Demo, EngineArg, LedgerKind, MarketArg, NodeArg};
 use crate::commands::task::measure;
 use crate::compose;
 use crate::failure::{Exit, Failure};
 use crate::market::Market;
 use crate::show;
+use chain::Chain;
 use children::Children;
+use on_chain::OnChain;
 use outcome::{Earner, Outcome};
 use progress::Progress;
 use stage::{Folder, Stage};
@@ -39,10 +44,6 @@ const LOOK_MS: u64 = 250;
 
 /// Runs it.
 pub(crate) fn run(arguments: &Demo) -> anyhow::Result<Exit> {
-    if arguments.ledger == LedgerKind::Ethereum {
-        let message = "the Ethereum ledger is not part of this version; use --ledger local";
-        return Err(Failure::input("NOT_SUPPORTED", message).into());
-    }
     for file in [Some(&arguments.out), arguments.json.as_ref()].into_iter().flatten() {
         writable(file)?;
     }
@@ -53,7 +54,14 @@ pub(crate) fn run(arguments: &Demo) -> anyhow::Result<Exit> {
     progress.step("Preparing shards, wallets and the task");
     let stage = Stage::set(folder.path(), arguments.seed, arguments.rounds)?;
     let children = Children::new(stage.logs())?;
-    let mut play = Play { stage, children, progress, engine: arguments.engine, url: String::new() };
+    let mut play = Play {
+        stage,
+        children,
+        progress,
+        engine: arguments.engine,
+        url: String::new(),
+        chain: None,
+    };
     let result = play.perform(arguments);
     play.progress.finish();
     play.children.stop(Duration::from_secs(2));
@@ -82,7 +90,8 @@ fn finish(arguments: &Demo, outcome: &Outcome) -> anyhow::Result<Exit> {
     let shown = std::path::absolute(&arguments.out).unwrap_or_else(|_| arguments.out.clone());
     anstream::println!("\n{}Report{:#}   {}", show::HEAD, show::HEAD, shown.display());
     anstream::println!("{}Time{:#}     {:.1} s", show::HEAD, show::HEAD, outcome.seconds);
-    let clean = outcome.audit.1.is_empty() && outcome.balances()?;
+    let chain = outcome.on_chain.as_ref().is_none_or(|on_chain| on_chain.is_clean());
+    let clean = outcome.audit.1.is_empty() && outcome.balances()? && chain;
     Ok(if clean { Exit::Done } else { Exit::No })
 }
 
@@ -93,14 +102,20 @@ struct Play {
     progress: Progress,
     engine: EngineArg,
     url: String,
+    /// Where the money is, unless the coordinator has it.
+    chain: Option<Chain>,
 }
 
 impl Play {
     fn perform(&mut self, arguments: &Demo) -> anyhow::Result<Outcome> {
+        if arguments.ledger == LedgerKind::Ethereum {
+            self.progress.step("Starting anvil, deploying the contracts, funding everybody");
+            self.chain = Some(Chain::open(&mut self.children, &self.stage, &arguments.anvil)?);
+        }
         self.open_market()?;
         let task = self.publish()?;
         self.start_everybody(task, arguments.seed)?;
-        let market = Market::at(&self.url)?;
+        let market = Market::connect(&self.arg())?;
         let reports = self.watch(&market, task, arguments.rounds)?;
         self.progress.step("Claiming");
         for at in 0..self.stage.actors.len() {
@@ -110,7 +125,18 @@ impl Play {
         self.end_of("provider")?;
         self.progress.step("Auditing");
         let audit = self.audit(task)?;
-        self.outcome(&market, task, arguments, reports, audit)
+        let on_chain = match &self.chain {
+            None => None,
+            Some(chain) => {
+                self.progress.step(
+                    "Verifying the contracts, and paying everything again on the embedded chain",
+                );
+                let look = (&self.stage, &mut self.children);
+                Some(OnChain::look(chain, look, task, &reports)?)
+            }
+        };
+        let outcome = self.outcome(&market, task, arguments, reports, audit)?;
+        Ok(Outcome { on_chain, ..outcome })
     }
 
     fn engine(&self) -> [String; 2] {
@@ -123,7 +149,13 @@ impl Play {
         let address = stage.path("address");
         let mut call = words(&["coordinate", "--listen", "127.0.0.1:0"]);
         call.extend(["--data".to_owned(), stage.path("coordinator")]);
-        call.extend(["--genesis".to_owned(), stage.path("genesis.toml")]);
+        match &self.chain {
+            None => call.extend(["--genesis".to_owned(), stage.path("genesis.toml")]),
+            Some(chain) => {
+                call.extend(words(&["--ledger", "ethereum", "--rpc", &chain.rpc, "--deployment"]));
+                call.push(stage.path("deployment.toml"));
+            }
+        }
         call.extend(["--address-file".to_owned(), address.clone()]);
         call.extend(stage.signing("coordinator"));
         call.extend(self.engine());
@@ -131,6 +163,10 @@ impl Play {
         let at = self.children.wait_for_file("coordinator", Path::new(&address), PATIENCE)?;
         self.url = format!("http://{at}");
         Ok(())
+    }
+
+    fn arg(&self) -> MarketArg {
+        MarketArg { market: self.url.clone(), node: NodeArg::default() }
     }
 
     fn market(&self) -> [String; 2] {
@@ -143,21 +179,9 @@ impl Play {
         call.push(self.stage.path("task.toml"));
         call.extend(self.market());
         call.extend(self.stage.signing("buyer"));
-        let answer = self.answer("buyer", &call)?;
+        let answer = answer(&mut self.children, "buyer", &call)?;
         let id = answer["task"].as_str().context("`task publish` names no task")?;
         Ok(id.parse()?)
-    }
-
-    /// Runs a process to its end and reads the JSON it prints. An exit code of 1 is an answer as well.
-    fn answer(&mut self, name: &str, call: &[String]) -> anyhow::Result<Value> {
-        let (status, text) = self.children.call(name, call, PATIENCE)?;
-        match status.code() {
-            Some(0 | 1) if !text.trim().is_empty() => Ok(serde_json::from_str(&text)?),
-            _ => {
-                let message = format!("{name} failed ({status}):\n{}", self.children.told(name));
-                Err(Failure::fault("CHILD_FAILED", message).into())
-            }
-        }
     }
 
     fn start_everybody(&mut self, task: TaskId, seed: u64) -> anyhow::Result<()> {
@@ -232,7 +256,7 @@ impl Play {
         let mut call = words(&["audit", "--json", &task.to_string()]);
         call.extend(self.market());
         call.extend(self.engine());
-        let answer = self.answer("auditor", &call)?;
+        let answer = answer(&mut self.children, "auditor", &call)?;
         let rounds = answer["rounds"].as_u64().context("`audit` counts no rounds")?;
         let differences = answer["differences"].as_array().context("`audit` lists nothing")?;
         let lines = differences.iter().map(|line| {
@@ -255,7 +279,7 @@ impl Play {
         reports: Vec<Report>,
         audit: (u32, Vec<String>),
     ) -> anyhow::Result<Outcome> {
-        let ledger = compose::ledger(&self.url)?;
+        let ledger = market.ledger()?;
         let books = ledger.task(task)?.context("the ledger does not know the task")?;
         let mut earners = Vec::with_capacity(self.stage.actors.len());
         for actor in &self.stage.actors {
@@ -274,6 +298,7 @@ impl Play {
             reports,
             books,
             audit,
+            on_chain: None,
             seconds: 0.0,
         })
     }
@@ -304,6 +329,18 @@ impl Play {
         };
         let (before, after) = (correct(view.spec.base_model)?, correct(view.model)?);
         Ok((before.correct, after.correct, after.rows))
+    }
+}
+
+/// Runs a process to its end and reads the JSON it prints. An exit code of 1 is an answer as well.
+fn answer(children: &mut Children, name: &str, call: &[String]) -> anyhow::Result<Value> {
+    let (status, text) = children.call(name, call, PATIENCE)?;
+    match status.code() {
+        Some(0 | 1) if !text.trim().is_empty() => Ok(serde_json::from_str(&text)?),
+        _ => {
+            let message = format!("{name} failed ({status}):\n{}", children.told(name));
+            Err(Failure::fault("CHILD_FAILED", message).into())
+        }
     }
 }
 

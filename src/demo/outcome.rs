@@ -6,6 +6,7 @@ use florin_ledger::TaskState;
 use florin_protocol::{Address, Amount, Reason, Report, Statement, TaskId};
 use serde_json::{Value, json};
 
+use super::on_chain::OnChain;
 use super::plan::Behaviour;
 use crate::show;
 
@@ -62,6 +63,8 @@ pub(super) struct Outcome {
     pub(super) test: (u32, u32, u32),
     /// Rounds recomputed, and the differences found.
     pub(super) audit: (u32, Vec<String>),
+    /// What an Ethereum chain says besides.
+    pub(super) on_chain: Option<OnChain>,
     pub(super) seconds: f64,
 }
 
@@ -218,6 +221,7 @@ impl Outcome {
                 "refunded": show::units(money.refunded),
                 "locked": show::units(money.locked),
             },
+            "ethereum": self.on_chain.as_ref().map(OnChain::to_json),
             "audit": { "rounds": self.audit.0, "differences": self.audit.1.len() },
             "seconds": (self.seconds * 10.0).round() / 10.0,
         }))

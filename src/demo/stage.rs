@@ -1,5 +1,6 @@
 //! Before the first round: shards, wallets, genesis and task file in one folder.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -27,7 +28,11 @@ pub(super) struct Actor {
 pub(super) struct Stage {
     folder: PathBuf,
     pub(super) actors: Vec<Actor>,
+    pub(super) buyer: Address,
     pub(super) provider: Address,
+    pub(super) coordinator: Address,
+    /// Every account, and the tokens it begins with.
+    pub(super) purses: Vec<(Address, Amount)>,
 }
 
 impl Stage {
@@ -50,11 +55,29 @@ impl Stage {
         let mut purses = vec![
             (buyer, plan::florins(plan::BUYER_FLN)),
             (provider, plan::florins(plan::PROVIDER_FLN)),
+            (coordinator, Amount::ZERO),
         ];
         purses.extend(actors.iter().map(|a| (a.account, plan::florins(plan::PARTICIPANT_FLN))));
         write("genesis.toml", &genesis(&purses))?;
         write("task.toml", &plan::task_file(seed, rounds, coordinator))?;
-        Ok(Self { folder: folder.to_owned(), actors, provider })
+        Ok(Self { folder: folder.to_owned(), actors, buyer, provider, coordinator, purses })
+    }
+
+    /// Everybody's passphrase.
+    pub(super) fn passphrase(&self) -> anyhow::Result<Secret> {
+        Ok(Secret::from_file(&self.folder.join(PASSPHRASE_FILE))?)
+    }
+
+    /// Everybody's wallet.
+    pub(super) fn wallets(&self) -> anyhow::Result<BTreeMap<Address, Wallet>> {
+        let passphrase = self.passphrase()?;
+        let names = self.actors.iter().map(|actor| actor.name);
+        let mut wallets = BTreeMap::new();
+        for name in names.chain(["buyer", "provider", "coordinator"]) {
+            let wallet = Wallet::open(&self.folder.join(format!("{name}.json")), &passphrase)?;
+            wallets.insert(wallet.address(), wallet);
+        }
+        Ok(wallets)
     }
 
     /// A file of the folder, as an argument.
@@ -118,7 +141,7 @@ fn wallet(folder: &Path, seed: u64, name: &str) -> anyhow::Result<Address> {
 fn genesis(purses: &[(Address, Amount)]) -> String {
     // A fixed beginning: the chain's name, and with it the task's, repeats with the seed.
     let mut text = String::from("chain = 31337\ncreated = \"2026-01-01\"\n\n[allocate]\n");
-    for (account, amount) in purses {
+    for (account, amount) in purses.iter().filter(|(_, amount)| !amount.is_zero()) {
         let _ = writeln!(text, "{account} = \"{amount}\"");
     }
     text

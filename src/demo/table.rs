@@ -17,6 +17,9 @@ pub(super) fn print(outcome: &Outcome) -> anyhow::Result<()> {
     );
     money(outcome)?;
     audit(outcome);
+    if let Some(on_chain) = &outcome.on_chain {
+        on_chain.print();
+    }
     anstream::println!("\n{HEAD}{}{HEAD:#}", outcome.title_of_cheats());
     for earner in outcome.earners.iter().filter(|e| e.behaviour != Behaviour::Honest) {
         anstream::println!(

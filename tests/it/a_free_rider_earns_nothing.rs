@@ -2,11 +2,12 @@
 
 use florin_protocol::{Amount, Statement};
 
-use crate::support::{Plan, TestMarket};
+use crate::support::{On, Plan, TestMarket, on_both};
 
-#[test]
-fn a_free_rider_earns_nothing() {
-    let mut plan = Plan::honest(3);
+on_both!(a_free_rider_earns_nothing);
+
+fn a_free_rider_earns_nothing(on: On) {
+    let mut plan = Plan::honest(on, 3);
     plan.participants.extend([
         ("noah", Some("noise")),
         ("flo", Some("flip")),

@@ -9,7 +9,9 @@ use florin_protocol::{
 
 use crate::support::process::Process;
 use crate::support::sender::{Sender, framed};
-use crate::support::{Plan, TestMarket};
+use crate::support::{On, Plan, TestMarket, on_both};
+
+on_both!(a_hostile_update_changes_nothing);
 
 /// Hostile accounts: all join and commit, and each uploads something else.
 const HOSTILE: [&str; 8] = ["h0", "h1", "h2", "h3", "h4", "h5", "h6", "h7"];
@@ -52,8 +54,8 @@ struct World {
 
 /// Opens a market in which two honest participants and all hostile ones have committed; the hostile ones to what
 /// `update` makes of good bytes.
-fn open(update: impl Fn(usize, &[u8]) -> Vec<u8>) -> World {
-    let mut plan = Plan::honest(1);
+fn open(on: On, update: impl Fn(usize, &[u8]) -> Vec<u8>) -> World {
+    let mut plan = Plan::honest(on, 1);
     plan.participants.truncate(2);
     plan.others.extend(HOSTILE);
     plan.target = 2 + HOSTILE.len();
@@ -92,11 +94,10 @@ fn finish(mut world: World) -> (TestMarket, Report) {
     (world.market, report)
 }
 
-#[test]
-fn a_hostile_update_changes_nothing() {
+fn a_hostile_update_changes_nothing(on: On) {
     // Beside it, the same round, in which the same accounts commit and never send anything.
-    let silent = std::thread::spawn(|| finish(open(spoiled)).1);
-    let world = open(spoiled);
+    let silent = std::thread::spawn(move || finish(open(on, spoiled)).1);
+    let world = open(on, spoiled);
     second_thoughts(&world);
     world.market.wait_for(world.task, 1, Phase::Revealing);
     for (at, (name, code, _)) in SPOILED.iter().enumerate() {

@@ -7,21 +7,30 @@ use std::sync::LazyLock;
 use florin_participant::{Client, ClientConfig};
 use florin_protocol::{Amount, Phase, TaskId};
 
-use crate::support::process::{Process, until};
-use crate::support::{Plan, TestMarket};
+use crate::support::process::{PATIENCE, Process, until_within};
+use crate::support::{On, Plan, TestMarket, on_both};
+
+on_both!(
+    a_participant_or_provider_that_is_killed_after_any_step_loses_nothing,
+    a_coordinator_that_is_killed_in_any_phase_and_after_any_request_pays_the_same,
+    everybody_killed_at_once_in_every_round_pays_the_same,
+);
 
 type Balances = BTreeMap<&'static str, (Amount, Amount)>;
 
-fn plan() -> Plan {
-    Plan::honest(2)
+fn plan(on: On) -> Plan {
+    Plan::honest(on, 2)
 }
 
 /// What everybody holds in the end when nothing happens to anybody.
-static UNDISTURBED: LazyLock<Balances> = LazyLock::new(|| {
-    let market = TestMarket::open(plan());
+static UNDISTURBED: [LazyLock<Balances>; 2] =
+    [LazyLock::new(|| undisturbed(On::Embedded)), LazyLock::new(|| undisturbed(On::Ethereum))];
+
+fn undisturbed(on: On) -> Balances {
+    let market = TestMarket::open(plan(on));
     let task = market.run();
     market.balances(task)
-});
+}
 
 /// The steps a process has told so far, without their figures.
 fn steps(process: &Process) -> BTreeSet<String> {
@@ -40,17 +49,16 @@ fn new_step(process: &Process, killed_for: &mut BTreeSet<String>) -> Option<Stri
 fn finish(market: &TestMarket, task: TaskId, all: &mut [Process]) {
     all.iter_mut().for_each(Process::finish);
     assert_eq!(market.view(task).phase, Phase::Done);
-    assert_eq!(market.balances(task), *UNDISTURBED);
+    assert_eq!(market.balances(task), *UNDISTURBED[market.plan.on as usize]);
 }
 
-#[test]
-fn a_participant_or_provider_that_is_killed_after_any_step_loses_nothing() {
-    let market = TestMarket::open(plan());
+fn a_participant_or_provider_that_is_killed_after_any_step_loses_nothing(on: On) {
+    let market = TestMarket::open(plan(on));
     let task = market.publish();
     let mut all = market.everybody(task);
     let mut killed_for = vec![BTreeSet::new(); all.len()];
     let mut kills = 0;
-    until("the end of everybody's work", || {
+    until_within(4 * PATIENCE, "the end of everybody's work", || {
         for (process, killed_for) in all.iter_mut().zip(&mut killed_for) {
             if process.runs() && new_step(process, killed_for).is_some() {
                 process.restart();
@@ -68,14 +76,13 @@ fn a_participant_or_provider_that_is_killed_after_any_step_loses_nothing() {
     finish(&market, task, &mut all);
 }
 
-#[test]
-fn a_coordinator_that_is_killed_in_any_phase_and_after_any_request_pays_the_same() {
-    let mut market = TestMarket::open(plan());
+fn a_coordinator_that_is_killed_in_any_phase_and_after_any_request_pays_the_same(on: On) {
+    let mut market = TestMarket::open(plan(on));
     let task = market.publish();
     let mut all = market.everybody(task);
     let (mut phases, mut killed_for) = (BTreeSet::new(), BTreeSet::new());
     let mut kills = 0;
-    until("the task's end", || {
+    until_within(4 * PATIENCE, "the task's end", || {
         let phase = phase_of(&market, task);
         let fresh = phase.is_some_and(|phase| phases.insert(format!("{phase:?}")));
         let step = all.iter().find_map(|process| new_step(process, &mut killed_for));
@@ -97,9 +104,8 @@ fn phase_of(market: &TestMarket, task: TaskId) -> Option<(u32, Phase)> {
     Some((if view.phase == Phase::Done { u32::MAX } else { view.round.0 }, view.phase))
 }
 
-#[test]
-fn everybody_killed_at_once_in_every_round_pays_the_same() {
-    let mut market = TestMarket::open(plan());
+fn everybody_killed_at_once_in_every_round_pays_the_same(on: On) {
+    let mut market = TestMarket::open(plan(on));
     let task = market.publish();
     let mut all = market.everybody(task);
     for round in 1..=2 {

@@ -4,11 +4,12 @@ use florin_protocol::{Canonical, Phase};
 
 use crate::support::process::until;
 use crate::support::sender::Sender;
-use crate::support::{Plan, Process, TestMarket};
+use crate::support::{On, Plan, Process, TestMarket, on_both};
 
-#[test]
-fn a_restart_continues_the_round() {
-    let mut plan = Plan::honest(1);
+on_both!(a_restart_continues_the_round);
+
+fn a_restart_continues_the_round(on: On) {
+    let mut plan = Plan::honest(on, 1);
     plan.participants.truncate(2);
     plan.others.push("slow");
     let mut market = TestMarket::open(plan);

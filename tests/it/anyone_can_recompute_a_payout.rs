@@ -5,7 +5,14 @@ use florin_protocol::{Amount, Digest, Phase, Report, Round, ShownRows, Signed};
 
 use crate::support::market::words;
 use crate::support::proxy::Proxy;
-use crate::support::{Plan, Said, TestMarket, florin};
+use crate::support::{On, Plan, Said, TestMarket, florin, on_both};
+
+on_both!(
+    anyone_can_recompute_a_payout,
+    a_part_of_a_task_that_the_auditor_chooses_is_recomputed,
+    a_round_is_audited_while_the_next_one_runs_and_the_rows_of_the_next_are_still_secret,
+    a_report_that_the_coordinator_did_not_sign_is_not_believed,
+);
 
 fn audit(market: &TestMarket, url: &str, task: &str) -> Said {
     let mut call = words(&["audit", task, "--engine", "reference", "--json", "--market"]);
@@ -37,9 +44,8 @@ const FORGERIES: [Forgery; 7] = [
     }),
 ];
 
-#[test]
-fn anyone_can_recompute_a_payout() {
-    let market = TestMarket::open(Plan::honest(2));
+fn anyone_can_recompute_a_payout(on: On) {
+    let market = TestMarket::open(Plan::honest(on, 2));
     let task = market.run().to_string();
     let honest = audit(&market, &market.url, &task).expect(0).json();
     assert_eq!((&honest["rounds"], &honest["differences"]), (&2.into(), &serde_json::json!([])));
@@ -61,9 +67,8 @@ fn anyone_can_recompute_a_payout() {
     }
 }
 
-#[test]
-fn a_part_of_a_task_that_the_auditor_chooses_is_recomputed() {
-    let market = TestMarket::open(Plan::honest(2));
+fn a_part_of_a_task_that_the_auditor_chooses_is_recomputed(on: On) {
+    let market = TestMarket::open(Plan::honest(on, 2));
     let task = market.run().to_string();
     let look = |url: &str, more: &[&str]| {
         let mut call = words(&["audit", &task, "--engine", "reference", "--market", url]);
@@ -96,9 +101,8 @@ fn a_part_of_a_task_that_the_auditor_chooses_is_recomputed() {
     assert!(said.code == 2 && said.err.contains("--spot-check"), "{said:?}");
 }
 
-#[test]
-fn a_round_is_audited_while_the_next_one_runs_and_the_rows_of_the_next_are_still_secret() {
-    let market = TestMarket::open(Plan::honest(30));
+fn a_round_is_audited_while_the_next_one_runs_and_the_rows_of_the_next_are_still_secret(on: On) {
+    let market = TestMarket::open(Plan::honest(on, 30));
     let task = market.publish();
     let mut all = market.everybody(task);
     market.wait_for(task, 2, Phase::Committing);
@@ -122,9 +126,8 @@ fn a_round_is_audited_while_the_next_one_runs_and_the_rows_of_the_next_are_still
     assert_eq!(found["differences"][0]["line"], "holdout.rows[1]", "{found:#}");
 }
 
-#[test]
-fn a_report_that_the_coordinator_did_not_sign_is_not_believed() {
-    let market = TestMarket::open(Plan::honest(1));
+fn a_report_that_the_coordinator_did_not_sign_is_not_believed(on: On) {
+    let market = TestMarket::open(Plan::honest(on, 1));
     let task = market.run().to_string();
     let liar = Proxy::before(&market.url, "/rounds/1/report", |body| {
         let mut report: Signed<Report> = serde_json::from_slice(body).unwrap();

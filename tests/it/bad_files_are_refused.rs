@@ -4,7 +4,7 @@ use std::path::Path;
 
 use florin_protocol::{Phase, TaskId};
 
-use crate::support::{Plan, Said, TestMarket, florin};
+use crate::support::{On, Plan, Said, TestMarket, florin};
 
 fn file(folder: &Path, name: &str, content: impl AsRef<[u8]>) -> String {
     let path = folder.join(name);
@@ -104,7 +104,7 @@ fn bad_task_files_are_refused_with_line_key_and_value() {
 
 /// A market whose one task is over.
 fn market_with_a_past() -> (TestMarket, TaskId) {
-    let mut plan = Plan::honest(1);
+    let mut plan = Plan::honest(On::Embedded, 1);
     plan.participants.truncate(1);
     plan.target = 1;
     plan.provider = false;
@@ -203,5 +203,8 @@ fn an_engine_that_is_not_here_is_named() {
         return; // a machine with a GPU
     }
     says(&said, &["GPU"]);
-    florin(&["demo", "--ledger", "ethereum", "--out", &out]).refused(2, "NOT_SUPPORTED");
+    let missing = folder.path().join("anvil").display().to_string();
+    let demo = ["demo", "--ledger", "ethereum", "--anvil", &missing, "--out", &out];
+    let said = florin(&demo).refused(2, "TOOL_MISSING");
+    says(&said, &[&missing, "cargo xtask demo --ledger ethereum", "FLORIN_ANVIL"]);
 }

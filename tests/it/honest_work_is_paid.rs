@@ -1,13 +1,13 @@
 //! Honest work is paid: three participants train, the model gets better, and each draws what its updates were worth.
 
-use florin_ledger::Ledger;
 use florin_protocol::{Amount, Reason};
 
-use crate::support::{Plan, TestMarket};
+use crate::support::{On, Plan, TestMarket, on_both};
 
-#[test]
-fn honest_work_is_paid() {
-    let market = TestMarket::open(Plan::honest(3));
+on_both!(honest_work_is_paid);
+
+fn honest_work_is_paid(on: On) {
+    let market = TestMarket::open(Plan::honest(on, 3));
     let task = market.run();
     let last = market.report(task, 3);
     let metrics = last.metrics.expect("the round was valued");

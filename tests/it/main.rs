@@ -2,6 +2,8 @@
 
 mod a_free_rider_earns_nothing;
 mod a_hostile_update_changes_nothing;
+mod a_ledger_on_ethereum_is_open_to_everybody;
+mod a_node_may_fail_or_lie;
 mod a_payout_survives_a_crash;
 mod a_restart_continues_the_round;
 mod anyone_can_recompute_a_payout;

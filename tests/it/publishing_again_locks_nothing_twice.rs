@@ -1,14 +1,14 @@
 //! Publishing again locks nothing twice: the same file is the same task, also where its expiry counts from now; a
 //! changed file is another one.
 
-use florin_ledger::Ledger;
 use florin_protocol::Amount;
 
-use crate::support::{Plan, TestMarket};
+use crate::support::{On, Plan, TestMarket, on_both};
 
-#[test]
-fn publishing_again_locks_nothing_twice() {
-    let market = TestMarket::open(Plan::honest(1));
+on_both!(publishing_again_locks_nothing_twice);
+
+fn publishing_again_locks_nothing_twice(on: On) {
+    let market = TestMarket::open(Plan::honest(on, 1));
     let file = market.file("task.toml");
     let text = std::fs::read_to_string(&file).unwrap();
     let from_now = text.replace("\"2100-01-01\"", "\"7 d\"");

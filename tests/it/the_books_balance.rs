@@ -1,10 +1,12 @@
 //! The books balance: after every round, for the task and for the whole supply, to the last unit.
 
-use florin_ledger::{Ledger, TaskState};
+use florin_ledger::TaskState;
 use florin_protocol::{Amount, Phase};
 
 use crate::support::process::until;
-use crate::support::{Plan, TestMarket, florin};
+use crate::support::{On, Plan, TestMarket, florin, on_both};
+
+on_both!(the_books_balance);
 
 fn equation_holds(books: &TaskState) -> bool {
     let deposited = books.terms.data.plus(books.terms.infrastructure).unwrap();
@@ -18,9 +20,8 @@ fn equation_holds(books: &TaskState) -> bool {
     Amount::total(parts).unwrap() == deposited
 }
 
-#[test]
-fn the_books_balance() {
-    let mut plan = Plan::honest(3);
+fn the_books_balance(on: On) {
+    let mut plan = Plan::honest(on, 3);
     plan.participants.push(("flo", Some("flip")));
     plan.target = 4;
     let mut market = TestMarket::open(plan);
@@ -44,6 +45,14 @@ fn the_books_balance() {
     let made = 1_000 + 50 * (names - 1);
     assert_eq!(supply, made.to_string().parse().unwrap(), "no token appears or vanishes");
     market.coordinator.kill();
-    let said = florin(&["ledger", "verify", "--data", &market.file("coordinator")]).expect(0);
+    let said = match &market.chain {
+        None => florin(&["ledger", "verify", "--data", &market.file("coordinator")]),
+        Some(chain) => {
+            let file = market.file("deployment.toml");
+            let rpc = ["--rpc", &chain.anvil.rpc];
+            florin(&[&["ledger", "verify", "--deployment", &file], &rpc[..]].concat())
+        }
+    };
+    let said = said.expect(0);
     assert!(said.out.contains("In order"), "{said:?}");
 }

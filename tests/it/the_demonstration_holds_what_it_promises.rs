@@ -3,19 +3,27 @@
 
 use std::process::Stdio;
 
-use crate::support::florin;
+use crate::support::chain::anvil;
 use crate::support::process::{command, until};
+use crate::support::{On, florin, on_both};
 
 fn amount(value: &serde_json::Value) -> u128 {
     value.as_str().expect("amounts are texts").parse().expect("amounts are integers")
 }
 
-#[test]
-fn the_demonstration_holds_what_it_promises() {
+on_both!(the_demonstration_holds_what_it_promises);
+
+fn the_demonstration_holds_what_it_promises(on: On) {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name).display().to_string();
     let (json, page) = (file("result.json"), file("report.html"));
-    let said = florin(&["demo", "--rounds", "4", "--json", &json, "--out", &page]).expect(0);
+    let program = anvil().display().to_string();
+    let ledger = match on {
+        On::Embedded => vec!["--ledger", "embedded"],
+        On::Ethereum => vec!["--ledger", "ethereum", "--anvil", &program],
+    };
+    let call = ["demo", "--rounds", "4", "--json", &json, "--out", &page];
+    let said = florin(&[&call[..], &ledger].concat()).expect(0);
     assert!(said.out.contains("audit: 4 of 4 rounds recomputed, 0 differences"), "{}", said.out);
     assert!(!said.out.contains('\u{1b}'), "no colours into a pipe");
     let result: serde_json::Value =
@@ -36,6 +44,15 @@ fn the_demonstration_holds_what_it_promises() {
     }
     assert_eq!((participants.len(), earned), (8, amount(&money["data_paid"])));
     assert_eq!(amount(&result["provider"]["earned"]), amount(&money["infrastructure_paid"]));
+    if on == On::Ethereum {
+        let chain = &result["ethereum"];
+        // The same payments, by the embedded chain's rules: to the last unit.
+        assert_eq!(chain["twin"]["differences"], serde_json::json!([]), "{chain:#}");
+        assert!(chain["twin"]["compared"].as_u64() > Some(40), "{chain:#}");
+        assert_eq!(chain["verified"]["differing"], 0, "{chain:#}");
+        let gas = chain["gas"].as_object().unwrap();
+        assert!(gas.values().all(|role| role["gas"].as_u64() > Some(100_000)), "{gas:#?}");
+    }
     let page = std::fs::read_to_string(page).unwrap();
     assert!(page.contains("</html>") && !page.contains("http"), "the report carries itself");
 }
@@ -57,11 +74,16 @@ fn of(folder: &str) -> Vec<String> {
 #[cfg(target_os = "linux")]
 #[test]
 fn nobody_is_left_behind_by_an_interrupted_or_killed_demonstration() {
-    for signal in ["-INT", "-TERM", "-KILL"] {
+    let program = anvil().display().to_string();
+    let ethereum = ["--ledger", "ethereum", "--anvil", &program];
+    let kinds: [(&str, &[&str]); 4] =
+        [("-INT", &[]), ("-TERM", &[]), ("-KILL", &[]), ("-KILL", &ethereum)];
+    for (signal, more) in kinds {
         let folder = tempfile::tempdir().unwrap();
         let keep = folder.path().join("market").display().to_string();
         let out = folder.path().join("r.html").display().to_string();
-        let mut demo = command(&["demo", "--rounds", "200", "--keep", &keep, "--out", &out])
+        let call = ["demo", "--rounds", "200", "--keep", &keep, "--out", &out];
+        let mut demo = command(&[&call[..], more].concat())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()

@@ -2,10 +2,12 @@
 
 use florin_protocol::Report;
 
-use crate::support::{Plan, TestMarket};
+use crate::support::{On, Plan, TestMarket, on_both};
 
-fn run(seed: u64) -> (Vec<Report>, String) {
-    let mut plan = Plan::honest(2);
+on_both!(two_runs_with_one_seed_agree);
+
+fn run(on: On, seed: u64) -> (Vec<Report>, String) {
+    let mut plan = Plan::honest(on, 2);
     plan.seed = seed;
     plan.participants.push(("noah", Some("noise")));
     plan.target = 4;
@@ -15,9 +17,8 @@ fn run(seed: u64) -> (Vec<Report>, String) {
     (reports, format!("{:?}", market.balances(task)))
 }
 
-#[test]
-fn two_runs_with_one_seed_agree() {
-    let ((ours, balances), (theirs, again), (other, _)) = (run(1), run(1), run(2));
+fn two_runs_with_one_seed_agree(on: On) {
+    let ((ours, balances), (theirs, again), (other, _)) = (run(on, 1), run(on, 1), run(on, 2));
     for (a, b) in ours.iter().zip(&theirs) {
         assert_eq!(a.valuation, b.valuation, "scores of round {}", a.scope.round);
         assert_eq!(a.lines, b.lines);

@@ -117,6 +117,11 @@ pub(crate) fn install() -> Result<(), Failure> {
     tools::npm_if_missing(FOLDER, "the contracts' compiler, forge and anvil")
 }
 
+/// The development chain's program, once [`install`] has fetched it.
+pub(crate) fn anvil() -> PathBuf {
+    folder().join("node_modules/@foundry-rs/anvil-linux-amd64/bin/anvil")
+}
+
 fn folder() -> PathBuf {
     process::root().join(FOLDER)
 }

@@ -24,7 +24,7 @@ const USAGE: &str = "\
 cargo xtask COMMAND
 
   setup                    fetch libtorch and the test tools; a second run has nothing to do
-  demo [--seed N] [--ledger local|ethereum] [--rounds N] [--json FILE] ...
+  demo [--seed N] [--ledger embedded|ethereum] [--rounds N] [--json FILE] ...
                            set up, build, and run a whole market on this machine
   test [CARGO TEST ARGUMENTS]
                            set up, then run every test of the workspace

@@ -11,11 +11,15 @@ use crate::{contracts, process, setup, tools, torch};
 /// Sets up, builds, and becomes `florin demo` with the person's own arguments.
 pub(crate) fn demo(arguments: &[String]) -> Result<ExitCode, Failure> {
     setup::for_building()?;
+    if is_on_ethereum(arguments) {
+        setup::for_a_chain()?;
+    }
     eprintln!("demo: building (a few minutes the first time)");
     // The whole workspace is selected, as in the tests: with the same features nothing is built twice.
     build(&["build", "--workspace", "--bin", "florin"])?;
     let mut florin = Command::new(process::root().join("target/debug/florin"));
     florin.arg("demo").args(arguments);
+    point_to_anvil(&mut florin);
     torch::point_to(&mut florin);
     Err(process::become_program(&mut florin))
 }
@@ -37,6 +41,7 @@ pub(crate) fn test(arguments: &[String]) -> Result<ExitCode, Failure> {
         cargo.args(["--color", "always"]);
     }
     cargo.args(arguments).env("FLORIN_PYTHON_PATH", tools::python_folder());
+    point_to_anvil(&mut cargo);
     let mut tally = Tally::default();
     let status = process::tee(&mut cargo, |line| tally.see(line))?;
 
@@ -51,6 +56,19 @@ pub(crate) fn test(arguments: &[String]) -> Result<ExitCode, Failure> {
         eprintln!("test: cargo failed before the tests could; its message is above");
     }
     Ok(ExitCode::FAILURE)
+}
+
+/// Whether the person wants the market on an Ethereum chain.
+fn is_on_ethereum(arguments: &[String]) -> bool {
+    let named = arguments.iter().any(|argument| argument == "--ledger=ethereum");
+    named || arguments.windows(2).any(|pair| pair[0] == "--ledger" && pair[1] == "ethereum")
+}
+
+/// Lets a program find the anvil of this checkout, unless the person has named another one.
+fn point_to_anvil(command: &mut Command) {
+    if std::env::var_os("FLORIN_ANVIL").is_none() && contracts::anvil().exists() {
+        command.env("FLORIN_ANVIL", contracts::anvil());
+    }
 }
 
 /// Whether the person has said which crates to test.
@@ -85,5 +103,17 @@ mod tests {
         assert!(named("--release --package=xtask"));
         assert!(!named("a_free_rider -- -p"));
         assert!(!named(""));
+    }
+
+    #[test]
+    fn a_chain_is_fetched_for_those_who_want_one() {
+        let wanted = |text: &str| {
+            let arguments: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+            is_on_ethereum(&arguments)
+        };
+        assert!(wanted("--seed 1 --ledger ethereum"));
+        assert!(wanted("--ledger=ethereum"));
+        assert!(!wanted("--ledger embedded --out ethereum"));
+        assert!(!wanted(""));
     }
 }

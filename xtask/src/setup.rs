@@ -37,6 +37,12 @@ pub(crate) fn for_building() -> Result<(), Failure> {
     torch::fetch_if_missing()
 }
 
+/// Fetches whatever is missing for a development chain.
+pub(crate) fn for_a_chain() -> Result<(), Failure> {
+    let _lock = lock()?;
+    contracts::install()
+}
+
 /// One setup at a time in one checkout; the lock goes with the process.
 fn lock() -> Result<File, Failure> {
     let folder = process::tools_folder();

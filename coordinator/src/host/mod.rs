@@ -10,8 +10,8 @@ use std::thread::JoinHandle;
 
 use florin_ledger::{Ledger, LocalChain, rpc};
 use florin_protocol::{
-    Address, Canonical, Code, Digest, Market, NodeSigner, Rejection, Round, Signer, TaskId, Tick,
-    WorkResult,
+    Address, Canonical, Code, Digest, EthereumInfo, LedgerInfo, Market, NodeSigner, Rejection,
+    Round, Signer, TaskId, Tick, WorkResult,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -45,8 +45,28 @@ pub struct Parts {
     pub valuer: Box<dyn Valuer>,
     /// Judges deadlines.
     pub clock: Arc<dyn Clock>,
-    /// Answers the ledger's own questions over HTTP, where this process keeps the ledger; `None` elsewhere.
-    pub door: Option<LedgerDoor>,
+    /// How others come to the ledger.
+    pub place: LedgerPlace,
+}
+
+/// Where the ledger is, for everybody else.
+#[derive(Clone)]
+pub enum LedgerPlace {
+    /// In this process: the door answers the ledger's own questions over HTTP.
+    Here(LedgerDoor),
+    /// On an Ethereum chain, which everybody asks for themselves.
+    Ethereum(EthereumInfo),
+}
+
+impl LedgerPlace {
+    /// What the market's document says of it.
+    #[must_use]
+    pub fn info(&self) -> LedgerInfo {
+        match self {
+            Self::Here(_) => LedgerInfo::Embedded,
+            Self::Ethereum(info) => LedgerInfo::Ethereum(info.clone()),
+        }
+    }
 }
 
 /// Takes a request of the ledger's remote interface and returns its answer, both as JSON.

@@ -1,5 +1,7 @@
 //! The market itself: who runs it, who is registered, and the ledger's own interface.
 
+use std::sync::Arc;
+
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -12,6 +14,7 @@ use super::body::blocking;
 use super::error::{ApiError, ApiResult};
 use super::extract::{Asked, At, LARGE_BYTES_MAX, SMALL_BYTES_MAX, Said, read_whole};
 use crate::engine::{Event, Verdict};
+use crate::host::LedgerPlace;
 
 pub(super) async fn health() -> &'static str {
     "ok"
@@ -24,6 +27,7 @@ pub(super) async fn info(State(app): State<App>) -> ApiResult<Json<MarketInfo>> 
         market: app.market(),
         coordinator: app.coordinator(),
         node_key: app.node().key(),
+        ledger: app.place().info(),
         now,
     }))
 }
@@ -82,9 +86,16 @@ pub(super) async fn registration(
 }
 
 pub(super) async fn ledger(State(app): State<App>, request: Request) -> ApiResult<Response> {
-    let Some(door) = app.door() else {
-        let message = "this coordinator does not keep the ledger: ask the chain itself";
-        return Err(ApiError::new(Code::NotFound, message));
+    let door = match app.place() {
+        LedgerPlace::Here(door) => Arc::clone(door),
+        LedgerPlace::Ethereum(info) => {
+            let (chain, market) = (app.market().chain, info.market);
+            let message = format!(
+                "this market's ledger is the contract {market} on the Ethereum chain {chain}, not a \
+                 chain of the coordinator's: ask a node of that chain"
+            );
+            return Err(ApiError::new(Code::NotFound, message));
+        }
     };
     let request = read_whole(&app, request, LARGE_BYTES_MAX).await?;
     let answer = blocking(move || door(&request)).await??;

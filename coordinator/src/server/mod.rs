@@ -33,7 +33,7 @@ pub(crate) use observe::operator_router;
 use proofs::Proofs;
 
 use crate::config::Config;
-use crate::host::{Host, LedgerDoor};
+use crate::host::{Host, LedgerPlace};
 
 /// Uploads of one sender at once.
 const UPLOADS_PER_SENDER_MAX: u32 = 4;
@@ -55,7 +55,7 @@ struct Inner {
     coordinator: Address,
     market: Market,
     config: Config,
-    door: Option<LedgerDoor>,
+    place: LedgerPlace,
     update_room: Arc<Semaphore>,
     blob_room: Arc<Semaphore>,
     room_units: u32,
@@ -75,7 +75,7 @@ impl App {
         ledger: Arc<dyn Ledger>,
         node: NodeSigner,
         coordinator: Address,
-        door: Option<LedgerDoor>,
+        place: LedgerPlace,
     ) -> Self {
         let units = config.in_flight_mib.saturating_mul(1024 * 1024 / ROOM_UNIT_BYTES);
         let room_units = u32::try_from(units).unwrap_or(u32::MAX >> 3);
@@ -90,7 +90,7 @@ impl App {
                 coordinator,
                 market,
                 config,
-                door,
+                place,
                 update_room: Arc::new(Semaphore::new(all)),
                 blob_room: Arc::new(Semaphore::new(all)),
                 room_units,
@@ -123,8 +123,8 @@ impl App {
         &self.inner.node
     }
 
-    fn door(&self) -> Option<LedgerDoor> {
-        self.inner.door.clone()
+    fn place(&self) -> &LedgerPlace {
+        &self.inner.place
     }
 
     /// Asks the ledger where it holds up nobody else.

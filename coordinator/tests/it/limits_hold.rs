@@ -32,7 +32,7 @@ pub(crate) async fn serve(folder: &Path, change: impl FnOnce(&mut Config)) -> Se
         node: node(COORDINATOR),
         valuer: work_valuer(),
         clock: Arc::new(ManualClock::at(Tick(1_000))),
-        door: None,
+        place: echo(),
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use florin_coordinator::engine::claim_proof;
-use florin_coordinator::{App, Config, Folder, Host, LedgerDoor, Parts, SystemClock, host, router};
+use florin_coordinator::{
+    App, Config, Folder, Host, LedgerDoor, LedgerPlace, Parts, SystemClock, host, router,
+};
 use florin_ledger::{Claim, Genesis, Ledger, LocalChain, Terms};
 use florin_protocol::*;
 use tower::ServiceExt;
@@ -60,14 +62,15 @@ async fn what_the_rounds_decide_is_paid_claimed_and_refunded_to_the_last_unit() 
         node: node(COORDINATOR),
         valuer: work_valuer(),
         clock: Arc::new(SystemClock),
-        door: None,
+        place: echo(),
     };
     let folder = Folder::take(&dir.path().join("coordinator")).unwrap();
     let (host, running) = Host::start(folder, parts).unwrap();
     let config = Config::new("127.0.0.1:0".parse().unwrap(), dir.path().to_owned());
     let door: LedgerDoor = host::door(chain.clone());
     let (signer, wallet) = (node(COORDINATOR), address(COORDINATOR));
-    let app = App::new(host.clone(), config, chain.clone(), signer, wallet, Some(door));
+    let place = LedgerPlace::Here(door);
+    let app = App::new(host.clone(), config, chain.clone(), signer, wallet, place);
     let router = router(app);
     let (status, answer) = post(&router, "ledger", b"\"market\"".to_vec()).await;
     assert_eq!(status, StatusCode::OK, "{}", String::from_utf8_lossy(&answer));

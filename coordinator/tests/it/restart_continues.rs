@@ -74,7 +74,7 @@ fn parts(ledger: &Arc<FakeLedger>, faults: u32) -> Parts {
         node: node(COORDINATOR),
         valuer: Box::new(FromOrder { faults }),
         clock: Arc::new(ManualClock::at(Tick(1_000))),
-        door: None,
+        place: echo(),
     }
 }
 

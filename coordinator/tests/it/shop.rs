@@ -123,15 +123,14 @@ impl Shop {
             node: node(COORDINATOR),
             valuer,
             clock: clock.clone(),
-            door: Some(Arc::new(|request: &[u8]| Ok(request.to_vec()))),
+            place: echo(),
         };
         let mut config = Config::new("127.0.0.1:0".parse().unwrap(), folder.to_owned());
         change(&mut config);
         let (host, running) = Host::start(Folder::take(folder).unwrap(), parts).unwrap();
         let wallet = address(COORDINATOR);
-        let door: florin_coordinator::LedgerDoor = Arc::new(|request: &[u8]| Ok(request.to_vec()));
         let node = node(COORDINATOR);
-        let app = App::new(host.clone(), config, ledger.clone(), node, wallet, Some(door));
+        let app = App::new(host.clone(), config, ledger.clone(), node, wallet, echo());
         let id = spec.id();
         Self { router: router(app), host, running, ledger, clock, spec, id }
     }

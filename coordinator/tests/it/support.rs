@@ -1,10 +1,11 @@
 //! A small market: an engine with participants, a ledger in memory, keys, messages.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use alloy_signer::SignerSync;
 use alloy_signer_local::PrivateKeySigner;
+use florin_coordinator::LedgerPlace;
 use florin_coordinator::engine::{Applied, Effect, Engine, Event};
 use florin_learning::Dataset;
 use florin_learning::data::canonical_bytes;
@@ -14,6 +15,11 @@ use florin_ledger::{
 };
 use florin_protocol::*;
 use florin_work::Committed;
+
+/// A ledger's door that answers with the question.
+pub(crate) fn echo() -> LedgerPlace {
+    LedgerPlace::Here(Arc::new(|request: &[u8]| Ok(request.to_vec())))
+}
 
 pub(crate) fn fln(text: &str) -> Amount {
     text.parse().unwrap()

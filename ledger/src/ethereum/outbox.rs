@@ -3,7 +3,10 @@
 //! One file for each account and market. Who has it open is the only one that writes for that account, so that a nonce
 //! is never given to two transactions.
 
+use std::fs::File;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use alloy_primitives::B256;
@@ -93,6 +96,33 @@ pub(super) struct Mined {
     pub(super) transaction: [u8; 32],
 }
 
+/// Makes an account's file, unless it is there: whole under its name, or not at all. A process that is killed half-way
+/// would otherwise leave a file that is no database, and in everybody's way.
+fn make(path: &Path) -> Result<(), String> {
+    static BEGUN: AtomicU64 = AtomicU64::new(0);
+    if path.exists() {
+        return Ok(());
+    }
+    let number = BEGUN.fetch_add(1, Ordering::Relaxed);
+    let begun = path.with_extension(format!("{}-{number}.begun", std::process::id()));
+    let told = |error: std::io::Error| error.to_string();
+    match std::fs::remove_file(&begun) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.to_string()),
+        _ => {}
+    }
+    drop(Database::create(&begun).map_err(|error| error.to_string())?);
+    // A link never takes the place of a file that another process has made meanwhile, and has open.
+    match std::fs::hard_link(&begun, path) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error.to_string()),
+        _ => {}
+    }
+    std::fs::remove_file(&begun).map_err(told)?;
+    match path.parent() {
+        Some(folder) => File::open(folder).and_then(|folder| folder.sync_all()).map_err(told),
+        None => Ok(()),
+    }
+}
+
 /// An account's outbox.
 pub(super) struct Outbox {
     database: Database,
@@ -108,9 +138,10 @@ impl Outbox {
                 LedgerError::Outbox(format!("cannot make the folder of {shown}: {error}"))
             })?;
         }
+        make(path).map_err(|error| LedgerError::Outbox(format!("cannot make {shown}: {error}")))?;
         let mut waited = Duration::ZERO;
         loop {
-            match Database::create(path) {
+            match Database::open(path) {
                 Ok(database) => return Ok(Self { database, path: path.to_owned() }),
                 Err(DatabaseError::DatabaseAlreadyOpen)
                     if waited < Duration::from_millis(patience_ms) =>
@@ -184,5 +215,38 @@ impl Outbox {
             }
         }
         write.commit().map_err(|error| self.failed(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_was_only_begun_is_in_nobodys_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("outbox").join("name.redb");
+        // What a kill leaves while a database is being made: nothing that redb would open.
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path.with_extension("1-0.begun"), [0u8; 4_096]).unwrap();
+        let outbox = Outbox::open(&path, 0).unwrap();
+        assert!(outbox.entries().unwrap().is_empty());
+        assert!(Outbox::open(&path, 0).is_err(), "one process at a time");
+        drop(outbox);
+        Outbox::open(&path, 0).unwrap();
+        let names = std::fs::read_dir(path.parent().unwrap()).unwrap();
+        assert_eq!(names.count(), 2, "the outbox, and what somebody else had begun");
+    }
+
+    #[test]
+    fn whoever_comes_second_opens_what_the_first_has_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("name.redb");
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| drop(Outbox::open(&path, 10_000).unwrap()));
+            }
+        });
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 }

@@ -13,9 +13,9 @@ use std::time::Instant;
 use florin_protocol::limits::{BLOB_BYTES_MAX, HEADER_BYTES_MAX};
 use florin_protocol::{
     Address, BlobRequest, Canonical, ClaimProof, CloseRequest, Code, Commit, Digest, Enrol,
-    MarketInfo, Offer, Receipt, Registration, Report, Role, Round, Scope, Signed, TaskId, TaskSpec,
-    TaskSummary, TaskView, Tick, UpdateHeader, WorkOrder, WorkQuery, WorkRecord, WorkVerdict,
-    blob_digest,
+    LedgerInfo, MarketInfo, Offer, Receipt, Registration, Report, Role, Round, Scope, Signed,
+    TaskId, TaskSpec, TaskSummary, TaskView, Tick, UpdateHeader, WorkOrder, WorkQuery, WorkRecord,
+    WorkVerdict, blob_digest,
 };
 
 pub use error::{ClientError, Coordinator};
@@ -47,6 +47,7 @@ const VERDICT_MS_MAX: u64 = 600_000;
 pub struct Client {
     http: Http,
     coordinator: Coordinator,
+    ledger: LedgerInfo,
     version: String,
     /// The coordinator's clock at the first contact, and ours.
     clock: (Tick, Instant),
@@ -83,13 +84,19 @@ impl Client {
                 }
             }
         }
-        Ok(Self { http, coordinator, version: info.version, clock })
+        Ok(Self { http, coordinator, ledger: info.ledger, version: info.version, clock })
     }
 
     /// Who it is.
     #[must_use]
     pub fn coordinator(&self) -> &Coordinator {
         &self.coordinator
+    }
+
+    /// Which ledger it says the money is on.
+    #[must_use]
+    pub const fn ledger(&self) -> &LedgerInfo {
+        &self.ledger
     }
 
     /// Which program it runs.

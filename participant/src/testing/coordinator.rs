@@ -9,10 +9,10 @@ use florin_ledger::{Claim, Ledger, LocalChain, Settlement};
 use florin_protocol::limits::PUBLIC_STEPS_MAX;
 use florin_protocol::{
     AbandonReason, Address, Amount, BlobRequest, Canonical, ClaimProof, Closing, Code, Commit,
-    Digest, Enrol, Entry, MarketInfo, Missing, NodeSigner, Offer, Phase, Receipt, Registration,
-    Rejection, Report, Role, Round, RoundOutcome, Scope, Signed, Signer, TaskSpec, TaskSummary,
-    TaskView, Tick, UpdateHeader, WorkOrder, WorkQuery, WorkRecord, WorkResult, WorkVerdict,
-    blob_digest, close_round, totals_tree,
+    Digest, Enrol, Entry, LedgerInfo, MarketInfo, Missing, NodeSigner, Offer, Phase, Receipt,
+    Registration, Rejection, Report, Role, Round, RoundOutcome, Scope, Signed, Signer, TaskSpec,
+    TaskSummary, TaskView, Tick, UpdateHeader, WorkOrder, WorkQuery, WorkRecord, WorkResult,
+    WorkVerdict, blob_digest, close_round, totals_tree,
 };
 use florin_work::{Committed, Inputs, Outcome, carry_out, initial_model};
 use serde::Serialize;
@@ -98,6 +98,7 @@ impl State {
                 market: self.spec.market,
                 coordinator: self.spec.coordinator,
                 node_key: self.node.key(),
+                ledger: LedgerInfo::Embedded,
                 now: Tick(5),
             }),
             ["registrations", who] => {

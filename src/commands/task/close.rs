@@ -6,7 +6,6 @@ use florin_protocol::{CloseRequest, Phase, Signer};
 
 use crate::cli::TaskClose;
 use crate::commands::wallet;
-use crate::compose;
 use crate::failure::{Exit, Failure};
 use crate::market::Market;
 use crate::show;
@@ -30,7 +29,7 @@ pub(super) fn run(arguments: &TaskClose) -> anyhow::Result<Exit> {
     while view.phase != Phase::Done {
         view = market.task_after(id, view.sequence, u64::try_from(WAIT.as_millis())?)?;
     }
-    let refunded = compose::ledger(&arguments.market.market)?.task(id)?.map(|books| books.refunded);
+    let refunded = market.ledger()?.task(id)?.map(|books| books.refunded);
     anstream::println!(
         "Closed after {} rounds; {} FLN were refunded in all.",
         view.reported,

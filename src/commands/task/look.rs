@@ -6,7 +6,6 @@ use serde_json::json;
 
 use super::file::{describe, spec_json};
 use crate::cli::TaskShow;
-use crate::compose;
 use crate::failure::Exit;
 use crate::market::Market;
 use crate::show::{self, Table};
@@ -16,7 +15,7 @@ pub(super) fn run(arguments: &TaskShow) -> anyhow::Result<Exit> {
     let id = market.find(&arguments.task)?;
     let view = market.task(id)?;
     let reports = market.reports(id)?;
-    let ledger = compose::ledger(&arguments.market.market)?;
+    let ledger = market.ledger()?;
     let books = ledger.task(id)?;
     if arguments.json.json {
         show::json(&as_json(&view, &reports, books.as_ref())?)?;

@@ -12,7 +12,6 @@ use serde_json::json;
 
 use crate::cli::TaskPublish;
 use crate::commands::wallet;
-use crate::compose;
 use crate::failure::{Exit, Failure};
 use crate::market::Market;
 use crate::show;
@@ -30,7 +29,7 @@ pub(super) fn run(arguments: &TaskPublish) -> anyhow::Result<Exit> {
     let mut ready = task_file::read(&arguments.file, &parties)?;
     continue_earlier(&arguments.file, &mut ready)?;
     let spec = &ready.spec;
-    let ledger = compose::ledger(&arguments.market.market)?;
+    let ledger = market.ledger_of(&wallet, &arguments.wallet)?;
     open_escrow(&*ledger, &wallet, spec)?;
     let view = market.publish(spec)?;
     let id = spec.id();

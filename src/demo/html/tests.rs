@@ -151,6 +151,7 @@ fn outcome() -> Outcome {
         treasury: florins(10),
         test: (32, 301, 323),
         audit: (ROUNDS, Vec::new()),
+        on_chain: None,
         seconds: 33.3,
     }
 }

@@ -11,6 +11,8 @@ use florin_protocol::{
 };
 use tempfile::TempDir;
 
+use super::On;
+use super::chain::{Chain, Gate};
 use super::process::{Process, Said, florin, until};
 
 /// What every account but the buyer begins with, in florins.
@@ -34,6 +36,8 @@ unbond = "1 d"
 /// Who takes part, and how.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
+    /// Which ledger.
+    pub(crate) on: On,
     /// Repeats everything.
     pub(crate) seed: u64,
     /// Rounds of the task.
@@ -54,8 +58,9 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// Three honest participants and a provider, for so many rounds.
-    pub(crate) fn honest(rounds: u32) -> Self {
+    pub(crate) fn honest(on: On, rounds: u32) -> Self {
         Self {
+            on,
             seed: 1,
             rounds,
             participants: vec![("ann", None), ("ben", None), ("cy", None)],
@@ -88,6 +93,10 @@ pub(crate) struct TestMarket {
     pub(crate) plan: Plan,
     pub(crate) url: String,
     pub(crate) coordinator: Process,
+    /// Where the money is, on Ethereum.
+    pub(crate) chain: Option<Chain>,
+    /// What stands between everybody and the chain.
+    pub(crate) gate: Option<Gate>,
     accounts: BTreeMap<&'static str, Address>,
     // Last, so that processes end before their folder goes.
     folder: TempDir,
@@ -107,17 +116,34 @@ impl TestMarket {
             .iter()
             .map(|name| (*name, make_wallet(path, plan.seed, name).address()))
             .collect();
-        let mut genesis = "created = \"2026-01-01\"\n[allocate]\n".to_owned();
-        for (name, account) in &accounts {
-            let purse = if *name == "buyer" { "1000" } else { PURSE };
-            genesis += &format!("{account} = \"{purse}\"\n");
-        }
-        std::fs::write(path.join("genesis.toml"), genesis).unwrap();
+        let purse = |name: &str| if name == "buyer" { "1000" } else { PURSE };
         let task = plan.task_file(accounts["coordinator"]);
         std::fs::write(path.join("task.toml"), task).unwrap();
-        let coordinator = start_coordinator(path, "127.0.0.1:0");
+        let (chain, gate) = match plan.on {
+            On::Embedded => {
+                let mut genesis = "created = \"2026-01-01\"\n[allocate]\n".to_owned();
+                for (name, account) in &accounts {
+                    genesis += &format!("{account} = \"{}\"\n", purse(name));
+                }
+                std::fs::write(path.join("genesis.toml"), genesis).unwrap();
+                (None, None)
+            }
+            On::Ethereum => {
+                let purses = accounts.iter().map(|(name, a)| (*a, purse(name).parse().unwrap()));
+                let chain = Chain::open(path, &purses.collect::<Vec<_>>());
+                let gate = Gate::before(&chain.anvil.rpc);
+                (Some(chain), Some(gate))
+            }
+        };
+        let rpc = gate.as_ref().map(|gate| gate.url.as_str());
+        let coordinator = start_coordinator(path, "127.0.0.1:0", rpc);
         let url = wait_for_address(path, &coordinator);
-        Self { plan, url, coordinator, accounts, folder }
+        Self { plan, url, coordinator, chain, gate, accounts, folder }
+    }
+
+    /// The market's chain, on Ethereum.
+    pub(crate) fn chain(&self) -> &Chain {
+        self.chain.as_ref().expect("the market is on Ethereum")
     }
 
     /// The market's folder.
@@ -230,7 +256,8 @@ impl TestMarket {
     pub(crate) fn start_coordinator_again(&mut self) {
         let _ = std::fs::remove_file(self.folder().join("address"));
         let address = self.url.strip_prefix("http://").unwrap().to_owned();
-        self.coordinator = start_coordinator(self.folder(), &address);
+        let rpc = self.gate.as_ref().map(|gate| gate.url.as_str());
+        self.coordinator = start_coordinator(self.folder(), &address, rpc);
         assert_eq!(wait_for_address(self.folder(), &self.coordinator), self.url);
     }
 
@@ -239,9 +266,12 @@ impl TestMarket {
         Client::connect(&ClientConfig { url: self.url.clone(), pin: None }).unwrap()
     }
 
-    /// The ledger, as the coordinator serves it.
-    pub(crate) fn ledger(&self) -> RemoteLedger {
-        RemoteLedger::connect(&self.url).unwrap()
+    /// The ledger: as the coordinator serves it, or the chain's own word.
+    pub(crate) fn ledger(&self) -> Box<dyn Ledger> {
+        match &self.chain {
+            None => Box::new(RemoteLedger::connect(&self.url).unwrap()),
+            Some(chain) => Box::new(chain.ledger()),
+        }
     }
 
     /// A task now.
@@ -307,11 +337,17 @@ fn make_wallet(folder: &Path, seed: u64, name: &str) -> Wallet {
     Wallet::import_key(&file, &key, &passphrase, Strength::Light).unwrap()
 }
 
-fn start_coordinator(folder: &Path, listen: &str) -> Process {
+fn start_coordinator(folder: &Path, listen: &str, rpc: Option<&str>) -> Process {
     let file = |name: &str| folder.join(name).display().to_string();
     let mut call = words(&["coordinate", "--engine", "reference", "--listen", listen]);
     call.extend(["--data".to_owned(), file("coordinator")]);
-    call.extend(["--genesis".to_owned(), file("genesis.toml")]);
+    match rpc {
+        None => call.extend(["--genesis".to_owned(), file("genesis.toml")]),
+        Some(rpc) => {
+            call.extend(words(&["--ledger", "ethereum", "--rpc", rpc, "--deployment"]));
+            call.push(file("deployment.toml"));
+        }
+    }
     call.extend(["--address-file".to_owned(), file("address")]);
     call.extend(["--wallet".to_owned(), file("coordinator.json")]);
     call.extend(["--passphrase-file".to_owned(), file("passphrase")]);

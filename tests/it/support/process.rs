@@ -135,13 +135,23 @@ fn spawn(arguments: &[String], log: &Path) -> Child {
 
 /// Waits until something holds.
 #[track_caller]
-pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    until_within(PATIENCE, what, look)
+}
+
+/// The same, for something that takes longer.
+#[track_caller]
+pub(crate) fn until_within<T>(
+    patience: Duration,
+    what: &str,
+    mut look: impl FnMut() -> Option<T>,
+) -> T {
     let begun = Instant::now();
     loop {
         if let Some(found) = look() {
             return found;
         }
-        assert!(begun.elapsed() < PATIENCE, "waited in vain: {what}");
+        assert!(begun.elapsed() < patience, "waited in vain: {what}");
         std::thread::sleep(POLL);
     }
 }

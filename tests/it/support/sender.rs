@@ -3,7 +3,6 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use florin_ledger::Ledger;
 use florin_participant::Wallet;
 use florin_protocol::{
     Amount, Canonical, Commit, Digest, Enrol, Market, NodeSigner, Offer, Registration, Role,

@@ -14,6 +14,7 @@ use florin_protocol::{
 };
 
 use super::market::{Actor, Market};
+use crate::cli::NodeArg;
 use crate::compose;
 
 /// Longest wait for anything.
@@ -73,7 +74,7 @@ fn over<T: Sync>(
 
 /// Registers, bonds and enrols everybody in all tasks.
 pub(super) fn join(market: &Market, tasks: &[TaskId], connections: usize) -> anyhow::Result<()> {
-    let ledger = compose::ledger(&market.url)?;
+    let ledger = compose::ledger(&connect(market)?, &market.url, &NodeArg::default())?;
     let name = ledger.market();
     let later = Tick(ledger.now()?.0.saturating_add(3_600_000));
     let bond: Amount = BOND.parse()?;

@@ -1,21 +1,18 @@
-//! `florin ledger verify`: the embedded chain, followed from its genesis.
+//! `florin ledger verify --data`: the embedded chain, followed from its genesis.
+
+use std::path::Path;
 
 use florin_ledger::{ChainError, LocalChain};
 use serde_json::json;
 
-use crate::cli::{LedgerCommand, LedgerVerify};
+use crate::cli::JsonArg;
 use crate::compose;
 use crate::failure::{Exit, Failure};
 use crate::show;
 
-pub(super) fn run(command: LedgerCommand) -> anyhow::Result<Exit> {
-    let LedgerCommand::Verify(arguments) = command;
-    verify(&arguments)
-}
-
-fn verify(arguments: &LedgerVerify) -> anyhow::Result<Exit> {
-    let data = &arguments.data;
-    let file = if data.is_dir() { compose::chain_file(data) } else { data.clone() };
+/// Replays it and compares the result with what is stored.
+pub(super) fn verify(data: &Path, json: JsonArg) -> anyhow::Result<Exit> {
+    let file = if data.is_dir() { compose::chain_file(data) } else { data.to_owned() };
     let found = LocalChain::verify(&file).map_err(|error| match error {
         ChainError::Corrupt(_) | ChainError::NotALedger => {
             let text = error.to_string();
@@ -24,7 +21,7 @@ fn verify(arguments: &LedgerVerify) -> anyhow::Result<Exit> {
         }
         other => anyhow::Error::from(other).context(file.display().to_string()),
     })?;
-    if arguments.json.json {
+    if json.json {
         show::json(&json!({
             "file": file,
             "chain": found.market.chain,

@@ -1,24 +1,25 @@
-//! `florin coordinate`: runs a market's rounds, and keeps its embedded ledger.
+//! `florin coordinate`: runs a market's rounds, and keeps its ledger unless that is on Ethereum.
+
+mod embedded;
+mod ethereum;
 
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use florin_coordinator::{Config, Parts, SystemClock, WorkValuer};
-use florin_ledger::{Genesis, Ledger, LocalChain};
+use florin_coordinator::{Config, LedgerPlace, Parts, SystemClock, WorkValuer};
+use florin_ledger::Ledger;
 use florin_participant::Wallet;
-use florin_protocol::Signer;
+use florin_protocol::{LedgerInfo, Market, Signer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::cli::Coordinate;
-use crate::commands::{now, wallet};
+use crate::cli::{Coordinate, LedgerKind};
+use crate::commands::wallet;
 use crate::compose;
 use crate::failure::{Exit, Failure};
-use crate::genesis_file::{self, Beginning};
 use crate::show;
 
 pub(super) fn run(arguments: &Coordinate) -> anyhow::Result<Exit> {
@@ -31,15 +32,16 @@ pub(super) fn run(arguments: &Coordinate) -> anyhow::Result<Exit> {
         // The port first: nothing is made on disk for a coordinator that cannot listen.
         let listener = listen(config.listen).await?;
         let wallet = Arc::new(wallet::open(&arguments.wallet)?);
-        let parts = parts(arguments, &wallet)?;
-        let (address, ledger) = (listener.local_addr()?, Arc::clone(&parts.ledger));
+        let parts = parts(arguments, &config, &wallet)?;
+        let (address, place) = (listener.local_addr()?, parts.place.info());
+        let id = parts.ledger.market();
         let market = florin_coordinator::run(&config, listener, asked_to_stop()?, parts);
         tokio::pin!(market);
         // Nobody is told of a market that does not answer yet: its journal may turn out to be damaged.
         tokio::select! {
             ended = &mut market => ended?,
             () = answers(address) => {
-                announce(arguments, &wallet, &*ledger, address)?;
+                announce(arguments, &wallet, (id, &place), address)?;
                 market.await?;
             }
         }
@@ -55,11 +57,13 @@ fn settings(arguments: &Coordinate) -> anyhow::Result<Config> {
         Some(file) => std::fs::read_to_string(file).with_context(|| file.display().to_string())?,
     };
     let data = arguments.data.to_str().context("the data folder's name is not UTF-8")?;
-    Ok(Config::read(&text, |variable| match variable {
+    let mut config = Config::read(&text, |variable| match variable {
         "FLORIN_COORDINATOR_LISTEN" => Some(arguments.listen.to_string()),
         "FLORIN_COORDINATOR_DATA" => Some(data.to_owned()),
         other => std::env::var(other).ok(),
-    })?)
+    })?;
+    config.ethereum = arguments.node.spending.over(config.ethereum);
+    Ok(config)
 }
 
 async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
@@ -74,60 +78,21 @@ async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     })
 }
 
-fn parts(arguments: &Coordinate, wallet: &Arc<Wallet>) -> anyhow::Result<Parts> {
+fn parts(arguments: &Coordinate, config: &Config, wallet: &Arc<Wallet>) -> anyhow::Result<Parts> {
     let node = wallet.node_signer();
-    make_chain_once(arguments, wallet)?;
-    let chain = Arc::new(compose::local_chain(&arguments.data, node.clone())?);
+    let (ledger, place): (Arc<dyn Ledger>, LedgerPlace) = match arguments.ledger {
+        LedgerKind::Embedded => embedded::open(arguments, wallet)?,
+        LedgerKind::Ethereum => ethereum::open(arguments, config.ethereum, wallet)?,
+    };
     let engine = compose::engine(arguments.engine)?;
     Ok(Parts {
-        door: Some(florin_coordinator::host::door(Arc::clone(&chain))),
-        ledger: chain,
+        place,
+        ledger,
         wallet: Arc::<Wallet>::clone(wallet),
         node,
         valuer: Box::new(WorkValuer::new(engine)),
         clock: Arc::new(SystemClock),
     })
-}
-
-/// The first start makes the chain; from then on it is what it is, and nobody makes more money.
-fn make_chain_once(arguments: &Coordinate, wallet: &Wallet) -> anyhow::Result<()> {
-    let file = compose::chain_file(&arguments.data);
-    let beginning = match &arguments.genesis {
-        Some(genesis) => Some(genesis_file::read(genesis)?),
-        None if arguments.allocate.is_empty() => None,
-        None => Some(Beginning {
-            chain: genesis_file::CHAIN,
-            created: None,
-            allocations: arguments.allocate.clone(),
-        }),
-    };
-    if file.exists() {
-        if beginning.is_some() {
-            tracing::info!("the chain exists already; --genesis and --allocate change nothing");
-        }
-        return Ok(());
-    }
-    let Some(Beginning { chain, created, allocations }) = beginning else {
-        let message = format!(
-            "there is no ledger in {} yet: say who begins with how much, with --allocate ADDRESS=AMOUNT or --genesis FILE",
-            arguments.data.display()
-        );
-        return Err(Failure::input("NO_GENESIS", message).into());
-    };
-    make_folder(&arguments.data)?;
-    let genesis = Genesis {
-        chain_id: chain,
-        operator: wallet.address(),
-        operator_key: wallet.node_signer().key(),
-        allocations,
-        created: created.unwrap_or_else(now),
-    };
-    LocalChain::create(&file, &genesis)?;
-    Ok(())
-}
-
-fn make_folder(path: &Path) -> anyhow::Result<()> {
-    std::fs::create_dir_all(path).with_context(|| path.display().to_string())
 }
 
 /// Resolves once this process answers at its own address.
@@ -156,15 +121,15 @@ async fn is_well(address: SocketAddr) -> std::io::Result<bool> {
 fn announce(
     arguments: &Coordinate,
     wallet: &Wallet,
-    ledger: &dyn Ledger,
+    (market, place): (Market, &LedgerInfo),
     address: SocketAddr,
 ) -> anyhow::Result<()> {
-    let market = ledger.market();
     show::facts(&[
         ("market", format!("http://{address}")),
         ("coordinator", wallet.address().to_string()),
         ("node key", wallet.node_signer().key().to_string()),
         ("chain", format!("{}, genesis {}", market.chain, market.genesis)),
+        ("ledger", ledger_in_words(place)),
         ("data", arguments.data.display().to_string()),
     ]);
     if let Some(file) = &arguments.address_file {
@@ -175,6 +140,16 @@ fn announce(
             .with_context(|| file.display().to_string())?;
     }
     Ok(())
+}
+
+fn ledger_in_words(place: &LedgerInfo) -> String {
+    match place {
+        LedgerInfo::Embedded => "embedded".to_owned(),
+        LedgerInfo::Ethereum(info) => {
+            let rpc = info.rpc.as_deref().unwrap_or("none suggested");
+            format!("contract {}, node {rpc}", info.market)
+        }
+    }
 }
 
 /// Resolves at Ctrl-C or a polite request to stop.

@@ -1,0 +1,381 @@
+//! The market's books, rebuilt from its events alone: a pure function, one event after the other. It is the same fold
+//! that `contracts/test/invariant/Fold.sol` compares with the contract after every history.
+
+use std::collections::BTreeMap;
+
+use alloy_primitives::{Address as Account, B256, U256, keccak256};
+use alloy_sol_types::SolValue;
+use florin_protocol::{Address, TaskId};
+
+use super::super::contracts::Market::{AtRisk, MarketEvents, PostedSettlement, TaskState};
+
+/// Everything that a market's events have come to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Books {
+    /// Every task that was ever opened.
+    pub tasks: BTreeMap<TaskId, TaskBooks>,
+    /// Every account that ever had a bond in a task, was paid or debited in it.
+    pub people: BTreeMap<(TaskId, Address), PersonBooks>,
+    /// Everybody who ever staked or pledged.
+    pub providers: BTreeMap<Address, ProviderBooks>,
+    /// Debits and slashes.
+    pub treasury: u128,
+    /// Events that were folded in.
+    pub events: u64,
+}
+
+/// One task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskBooks {
+    /// In the contract's own words.
+    pub state: TaskState,
+    /// Settlements that are not final yet, oldest first.
+    pub pending: Vec<PostedSettlement>,
+}
+
+/// One account in one task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PersonBooks {
+    /// Its bond.
+    pub bond: AtRisk,
+    /// What it was paid.
+    pub paid: u128,
+    /// What was debited, whether its bond held it or not.
+    pub debited: u128,
+}
+
+/// One provider.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProviderBooks {
+    /// Its stake.
+    pub stake: AtRisk,
+    /// The tasks it is pledged to, and what each has slashed.
+    pub pledges: BTreeMap<TaskId, u128>,
+}
+
+const NOTHING: AtRisk = AtRisk { amount: 0, release: 0 };
+
+impl Default for PersonBooks {
+    fn default() -> Self {
+        Self { bond: NOTHING, paid: 0, debited: 0 }
+    }
+}
+
+impl Default for ProviderBooks {
+    fn default() -> Self {
+        Self { stake: NOTHING, pledges: BTreeMap::new() }
+    }
+}
+
+/// Why events contradict each other, in words.
+pub type Contradiction = String;
+
+fn id(task: B256) -> TaskId {
+    TaskId(task.0)
+}
+
+fn who(account: Account) -> Address {
+    account.into()
+}
+
+fn add(to: &mut u128, more: u128, what: &str) -> Result<(), Contradiction> {
+    let sum = to.checked_add(more);
+    *to =
+        sum.ok_or_else(|| format!("{what} of {to} grows by {more}, beyond what can be counted"))?;
+    Ok(())
+}
+
+fn take(from: &mut u128, less: u128, what: &str) -> Result<(), Contradiction> {
+    let rest = from.checked_sub(less);
+    *from = rest.ok_or_else(|| format!("{less} leave {what}, which has {from}"))?;
+    Ok(())
+}
+
+fn grown(now: u128, before: u128, what: &str) -> Result<u128, Contradiction> {
+    now.checked_sub(before).ok_or_else(|| format!("{what} shrinks from {before} to {now}"))
+}
+
+/// As [`grown`], where nothing is told that has not grown.
+fn more(now: u128, before: u128, what: &str) -> Result<u128, Contradiction> {
+    match grown(now, before, what)? {
+        0 => Err(format!("{what} is told to grow, and stays {now}")),
+        by => Ok(by),
+    }
+}
+
+/// What a task's history begins with.
+fn start() -> B256 {
+    keccak256((B256::ZERO, 0u32, B256::ZERO, 0u128, 0u128).abi_encode())
+}
+
+/// The history `before`, and then a settlement: `contracts/src/market/History.sol`.
+fn next(before: B256, posted: &PostedSettlement) -> B256 {
+    let inner = keccak256((before, posted.report, posted.finalAt).abi_encode());
+    let PostedSettlement { round, root, dataTotal, infrastructureTotal, .. } = posted;
+    keccak256((inner, *round, *root, *dataTotal, *infrastructureTotal).abi_encode())
+}
+
+impl Books {
+    /// What has happened, after one event more.
+    ///
+    /// # Errors
+    /// What contradicts the events before it. The books are then of no use any more.
+    pub fn apply(&mut self, event: &MarketEvents) -> Result<(), Contradiction> {
+        self.events = self.events.saturating_add(1);
+        match event {
+            MarketEvents::TaskOpened(_)
+            | MarketEvents::TaskEnded(_)
+            | MarketEvents::SettlementPosted(_)
+            | MarketEvents::Marked(_)
+            | MarketEvents::SettlementsCancelled(_)
+            | MarketEvents::SettlementFinalised(_) => self.of_task(event),
+            MarketEvents::Claimed(_) | MarketEvents::Debited(_) => self.of_claim(event),
+            MarketEvents::Bonded(_)
+            | MarketEvents::Unbonding(_)
+            | MarketEvents::BondWithdrawn(_) => self.of_bond(event),
+            MarketEvents::Slashed(slashed) => {
+                let (task, account) = (id(slashed.task), who(slashed.account));
+                if slashed.stake {
+                    let provider = self.providers.entry(account).or_default();
+                    take(&mut provider.stake.amount, slashed.amount, "a stake")?;
+                    // A pledge that is used up has ended one event before.
+                    if let Some(slashes) = provider.pledges.get_mut(&task) {
+                        add(slashes, slashed.amount, "a pledge's slashes")?;
+                    }
+                } else {
+                    let person = self.people.entry((task, account)).or_default();
+                    take(&mut person.bond.amount, slashed.amount, "a bond")?;
+                }
+                add(&mut self.treasury, slashed.amount, "the treasury")
+            }
+            _ => self.of_stake(event),
+        }
+    }
+
+    fn task(&mut self, task: B256) -> Result<&mut TaskBooks, Contradiction> {
+        let id = id(task);
+        self.tasks.get_mut(&id).ok_or_else(|| format!("task {id} was never opened"))
+    }
+
+    fn of_task(&mut self, event: &MarketEvents) -> Result<(), Contradiction> {
+        match event {
+            MarketEvents::TaskOpened(opened) => {
+                let books = TaskBooks::open(opened.terms.clone());
+                match self.tasks.insert(id(opened.task), books) {
+                    None => Ok(()),
+                    Some(_) => Err(format!("task {} is opened twice", id(opened.task))),
+                }
+            }
+            MarketEvents::TaskEnded(ended) => {
+                let state = &mut self.task(ended.task)?.state;
+                state.refunded = ended.refund;
+                let locked = state.dataLocked.checked_add(state.infrastructureLocked);
+                if locked != Some(ended.refund) {
+                    return Err(format!(
+                        "{} are refunded, and {locked:?} are locked",
+                        ended.refund
+                    ));
+                }
+                (state.dataLocked, state.infrastructureLocked) = (0, 0);
+                state.closed = true;
+                Ok(())
+            }
+            MarketEvents::SettlementPosted(posted) => {
+                self.task(posted.task)?.post(PostedSettlement {
+                    round: posted.round,
+                    report: posted.report,
+                    root: posted.root,
+                    dataTotal: posted.dataTotal,
+                    infrastructureTotal: posted.infrastructureTotal,
+                    finalAt: posted.finalAt,
+                })
+            }
+            MarketEvents::Marked(marked) => {
+                self.task(marked.task)?.state.mark = marked.head;
+                Ok(())
+            }
+            MarketEvents::SettlementsCancelled(gone) => {
+                self.task(gone.task)?.cancel(gone.fromRound);
+                Ok(())
+            }
+            MarketEvents::SettlementFinalised(last) => self.task(last.task)?.finalise(last.round),
+            _ => Ok(()),
+        }
+    }
+
+    fn of_claim(&mut self, event: &MarketEvents) -> Result<(), Contradiction> {
+        match event {
+            MarketEvents::Claimed(claimed) => {
+                let key = (id(claimed.task), who(claimed.account));
+                let person = self.people.entry(key).or_default();
+                let paid = more(claimed.paid, person.paid, "an account's pay")?;
+                person.paid = claimed.paid;
+                take(&mut self.task(claimed.task)?.state.owed, paid, "what a task owes")
+            }
+            MarketEvents::Debited(debited) => {
+                let key = (id(debited.task), who(debited.account));
+                let person = self.people.entry(key).or_default();
+                more(debited.debited, person.debited, "what an account was debited")?;
+                person.debited = debited.debited;
+                take(&mut person.bond.amount, debited.taken, "a bond")?;
+                add(&mut self.treasury, debited.taken, "the treasury")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn of_bond(&mut self, event: &MarketEvents) -> Result<(), Contradiction> {
+        match event {
+            MarketEvents::Bonded(bonded) => {
+                let key = (id(bonded.task), who(bonded.account));
+                let bond = &mut self.people.entry(key).or_default().bond;
+                bond.release = 0;
+                add(&mut bond.amount, bonded.amount, "a bond")
+            }
+            MarketEvents::Unbonding(asked) => {
+                let key = (id(asked.task), who(asked.account));
+                self.people.entry(key).or_default().bond.release = asked.release;
+                Ok(())
+            }
+            MarketEvents::BondWithdrawn(back) => {
+                let key = (id(back.task), who(back.account));
+                let bond = &mut self.people.entry(key).or_default().bond;
+                bond.release = 0;
+                take(&mut bond.amount, back.amount, "a bond")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn of_stake(&mut self, event: &MarketEvents) -> Result<(), Contradiction> {
+        let provider = |account| who(account);
+        match event {
+            MarketEvents::Staked(staked) => {
+                let stake = &mut self.providers.entry(provider(staked.provider)).or_default().stake;
+                stake.release = 0;
+                add(&mut stake.amount, staked.amount, "a stake")
+            }
+            MarketEvents::Pledged(pledged) => {
+                let books = self.providers.entry(provider(pledged.provider)).or_default();
+                books.stake.release = 0;
+                match books.pledges.insert(id(pledged.task), 0) {
+                    None => Ok(()),
+                    Some(_) => {
+                        Err(format!("a stake is pledged twice to task {}", id(pledged.task)))
+                    }
+                }
+            }
+            MarketEvents::PledgeEnded(ended) => {
+                let books = self.providers.entry(provider(ended.provider)).or_default();
+                match books.pledges.remove(&id(ended.task)) {
+                    Some(_) => Ok(()),
+                    None => Err(format!("a pledge to task {} ends twice", id(ended.task))),
+                }
+            }
+            MarketEvents::Unstaking(asked) => {
+                let books = self.providers.entry(provider(asked.provider)).or_default();
+                books.stake.release = asked.release;
+                Ok(())
+            }
+            MarketEvents::StakeWithdrawn(back) => {
+                let books = self.providers.entry(provider(back.provider)).or_default();
+                books.stake.release = 0;
+                books.pledges.clear();
+                take(&mut books.stake.amount, back.amount, "a stake")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What lies in the market's contract for somebody: escrow, what is owed, bonds, stakes and the treasury, in base
+    /// units.
+    #[must_use]
+    pub fn held(&self) -> U256 {
+        let tasks = self.tasks.values().flat_map(|task| {
+            [task.state.dataLocked, task.state.infrastructureLocked, task.state.owed]
+        });
+        let bonds = self.people.values().map(|person| person.bond.amount);
+        let stakes = self.providers.values().map(|provider| provider.stake.amount);
+        let all = tasks.chain(bonds).chain(stakes).chain([self.treasury]);
+        all.fold(U256::ZERO, |sum, part| sum.saturating_add(U256::from(part)))
+    }
+}
+
+impl TaskBooks {
+    fn open(terms: super::super::contracts::Market::Terms) -> Self {
+        let start = start();
+        let state = TaskState {
+            dataLocked: terms.data,
+            infrastructureLocked: terms.infrastructure,
+            terms,
+            dataPaid: 0,
+            infrastructurePaid: 0,
+            refunded: 0,
+            owed: 0,
+            root: B256::ZERO,
+            round: 0,
+            pending: 0,
+            lastPost: 0,
+            closed: false,
+            head: start,
+            base: start,
+            mark: start,
+        };
+        Self { state, pending: Vec::new() }
+    }
+
+    fn post(&mut self, posted: PostedSettlement) -> Result<(), Contradiction> {
+        let state = &mut self.state;
+        let window = state.terms.challengeMs;
+        state.lastPost = posted.finalAt.checked_sub(window).ok_or_else(|| {
+            format!("a settlement is final at {}, within its window of {window}", posted.finalAt)
+        })?;
+        state.head = next(state.head, &posted);
+        self.pending.push(posted);
+        self.count();
+        Ok(())
+    }
+
+    fn count(&mut self) {
+        self.state.pending = u32::try_from(self.pending.len()).unwrap_or(u32::MAX);
+    }
+
+    fn cancel(&mut self, from: u32) {
+        self.pending.retain(|posted| posted.round < from);
+        self.count();
+        let state = &mut self.state;
+        state.head = state.base;
+        let mut marked = state.mark == state.head;
+        for posted in &self.pending {
+            state.head = next(state.head, posted);
+            marked = marked || state.mark == state.head;
+        }
+        if !marked {
+            state.mark = state.head;
+        }
+    }
+
+    fn finalise(&mut self, round: u32) -> Result<(), Contradiction> {
+        if self.pending.first().is_none_or(|posted| posted.round != round) {
+            return Err(format!("round {round} is final, and is not the oldest that waits"));
+        }
+        let posted = self.pending.remove(0);
+        self.count();
+        let state = &mut self.state;
+        let passed = state.mark == state.base;
+        state.base = next(state.base, &posted);
+        if passed {
+            state.mark = state.base;
+        }
+        let data = grown(posted.dataTotal, state.dataPaid, "the data total")?;
+        let paid = state.infrastructurePaid;
+        let infrastructure = grown(posted.infrastructureTotal, paid, "the infrastructure total")?;
+        take(&mut state.dataLocked, data, "the data escrow")?;
+        take(&mut state.infrastructureLocked, infrastructure, "the infrastructure escrow")?;
+        add(&mut state.owed, data, "what a task owes")?;
+        add(&mut state.owed, infrastructure, "what a task owes")?;
+        (state.dataPaid, state.infrastructurePaid) = (posted.dataTotal, posted.infrastructureTotal);
+        (state.root, state.round) = (posted.root, posted.round);
+        Ok(())
+    }
+}

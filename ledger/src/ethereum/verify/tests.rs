@@ -1,0 +1,300 @@
+//! What a node once said about a real market, and what becomes of it when any word of it is changed.
+//!
+//! `recorded.json` is the conversation of `florin ledger verify` with anvil after a demonstration of two rounds: every
+//! event of the market, and the answer of every getter.
+
+use alloy_primitives::{B256, U256};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::super::contracts::Market::{
+    Bonded, Claimed, Debited, Marked, SettlementFinalised, SettlementPosted, SettlementsCancelled,
+    Slashed, StakeWithdrawn, Staked, TaskOpened, Terms,
+};
+use super::super::contracts::Market::{PledgeEnded, Pledged};
+use super::super::endpoint::EndpointError;
+use super::*;
+
+#[derive(Clone, Deserialize)]
+struct Recording {
+    deployment: Deployment,
+    calls: Vec<Said>,
+}
+
+#[derive(Clone, Deserialize)]
+struct Said {
+    method: String,
+    params: Value,
+    result: Value,
+}
+
+impl Endpoint for Recording {
+    fn call(&self, method: &str, params: Value) -> Result<Value, EndpointError> {
+        let said = self.calls.iter().find(|said| said.method == method && said.params == params);
+        said.map(|said| said.result.clone()).ok_or_else(|| EndpointError::Answered {
+            code: -1,
+            message: format!("{method} {params} was never asked"),
+            data: None,
+        })
+    }
+
+    fn name(&self) -> String {
+        "the recording".to_owned()
+    }
+}
+
+fn recording() -> Recording {
+    serde_json::from_str(include_str!("recorded.json")).unwrap()
+}
+
+fn verified(recording: &Recording) -> Result<Verification, LedgerError> {
+    let endpoint: Arc<dyn Endpoint> = Arc::new(recording.clone());
+    verify(&endpoint, &recording.deployment, &Settings::default())
+}
+
+fn logs(recording: &mut Recording) -> &mut Vec<Value> {
+    let logs = recording.calls.iter_mut().find(|said| said.method == "eth_getLogs").unwrap();
+    logs.result.as_array_mut().unwrap()
+}
+
+/// Whether anything was noticed.
+fn is_noticed(found: &Result<Verification, LedgerError>) -> bool {
+    found.as_ref().map_or(true, |found| found.differing > 0 || !found.surplus.is_zero())
+}
+
+#[test]
+fn what_was_recorded_is_in_order() {
+    let found = verified(&recording()).unwrap();
+    assert_eq!((found.differing, found.surplus), (0, Amount::ZERO), "{:?}", found.differences);
+    let books = &found.survey.books;
+    assert_eq!((books.tasks.len(), books.people.len(), books.providers.len()), (1, 9, 1));
+    assert_eq!(books.events, 31);
+    assert!(found.compared > 50, "{}", found.compared);
+    // Ten hundred florins for each participant and provider, fifty times that for the buyer.
+    assert_eq!(found.survey.supply.to_string(), "5900");
+}
+
+#[test]
+fn every_event_that_is_missing_is_missed() {
+    let whole = recording();
+    let count = logs(&mut whole.clone()).len();
+    for at in 0..count {
+        let mut broken = whole.clone();
+        let gone = logs(&mut broken).remove(at);
+        assert!(is_noticed(&verified(&broken)), "without event {at}: {gone}");
+    }
+}
+
+#[test]
+fn every_event_that_comes_twice_is_noticed() {
+    let whole = recording();
+    let count = logs(&mut whole.clone()).len();
+    for at in 0..count {
+        let mut broken = whole.clone();
+        let again = logs(&mut broken)[at].clone();
+        logs(&mut broken).insert(at, again.clone());
+        assert!(is_noticed(&verified(&broken)), "event {at} twice: {again}");
+    }
+}
+
+#[test]
+fn every_word_of_an_event_counts() {
+    let whole = recording();
+    let count = logs(&mut whole.clone()).len();
+    for at in 0..count {
+        let data = logs(&mut whole.clone())[at]["data"].as_str().unwrap().to_owned();
+        for word in 0..(data.len() - 2) / 64 {
+            let mut broken = whole.clone();
+            logs(&mut broken)[at]["data"] = json!(flipped(&data, word));
+            assert!(is_noticed(&verified(&broken)), "event {at}, word {word}: {data}");
+        }
+    }
+}
+
+#[test]
+fn every_word_that_the_contract_says_counts() {
+    let whole = recording();
+    let supply = selector::<totalSupplyCall>();
+    let mut words = 0;
+    for at in 0..whole.calls.len() {
+        let Said { method, params, result } = &whole.calls[at];
+        // The supply is shown and belongs to the token: the market has no second opinion of it.
+        if method != "eth_call" || params[0]["data"].as_str().unwrap().starts_with(&supply) {
+            continue;
+        }
+        let result = result.as_str().unwrap();
+        for word in 0..(result.len() - 2) / 64 {
+            let mut broken = whole.clone();
+            broken.calls[at].result = json!(flipped(result, word));
+            assert!(is_noticed(&verified(&broken)), "{params}: word {word} of {result}");
+            words += 1;
+        }
+    }
+    assert!(words > 50, "{words}");
+}
+
+fn selector<C: alloy_sol_types::SolCall>() -> String {
+    format!("{}", alloy_primitives::Bytes::copy_from_slice(&C::SELECTOR))
+}
+
+/// The last bit of one word, the other way round.
+fn flipped(hex: &str, word: usize) -> String {
+    let at = 2 + word * 64 + 63;
+    let digit = hex.as_bytes()[at] as char;
+    let other = char::from_digit(digit.to_digit(16).unwrap() ^ 1, 16).unwrap();
+    format!("{}{other}{}", &hex[..at], &hex[at + 1..])
+}
+
+#[test]
+fn tokens_that_are_missing_are_a_difference_and_tokens_that_nobody_has_are_none() {
+    let whole = recording();
+    let balance = selector::<balanceOfCall>();
+    let of = |recording: &Recording| {
+        let is_it = |said: &Said| {
+            said.method == "eth_call"
+                && said.params[0]["data"].as_str().unwrap().starts_with(&balance)
+        };
+        recording.calls.iter().position(is_it).unwrap()
+    };
+    let at = of(&whole);
+    let held: U256 = whole.calls[at].result.as_str().unwrap().parse().unwrap();
+    let with = |units: U256| {
+        let mut changed = whole.clone();
+        changed.calls[at].result = json!(B256::from(units));
+        verified(&changed).unwrap()
+    };
+    let less = with(held - U256::from(1));
+    assert_eq!((less.differing, less.differences[0].line.as_str()), (1, "tokens of the market"));
+    let more = with(held + U256::from(5));
+    assert_eq!((more.differing, more.surplus), (0, Amount::from_units(5)));
+}
+
+const TASK: B256 = B256::repeat_byte(7);
+const ANN: alloy_primitives::Address = alloy_primitives::Address::repeat_byte(1);
+
+fn terms() -> Terms {
+    Terms {
+        task: TASK,
+        buyer: alloy_primitives::Address::repeat_byte(2),
+        coordinator: alloy_primitives::Address::repeat_byte(3),
+        arbiter: alloy_primitives::Address::repeat_byte(4),
+        data: 1_000,
+        infrastructure: 100,
+        bondMin: 10,
+        debitMax: 5,
+        stakeMin: 20,
+        challengeMs: 200,
+        unbondMs: 1_000,
+        expires: 1_000_000,
+    }
+}
+
+fn posted(round: u32, data: u128) -> MarketEvents {
+    MarketEvents::SettlementPosted(SettlementPosted {
+        task: TASK,
+        round,
+        report: B256::repeat_byte(9),
+        root: B256::repeat_byte(u8::try_from(round).unwrap()),
+        dataTotal: data,
+        infrastructureTotal: 10,
+        finalAt: 1_000 * u64::from(round) + 200,
+    })
+}
+
+fn opened() -> Books {
+    let mut books = Books::default();
+    books
+        .apply(&MarketEvents::TaskOpened(TaskOpened {
+            task: TASK,
+            buyer: terms().buyer,
+            terms: terms(),
+        }))
+        .unwrap();
+    books
+}
+
+fn task(books: &Books) -> &TaskBooks {
+    &books.tasks[&florin_protocol::TaskId(TASK.0)]
+}
+
+#[test]
+fn a_cancelled_settlement_takes_every_later_one_along_and_the_mark_stays_on_what_stands() {
+    let mut books = opened();
+    for event in [posted(1, 100), posted(2, 250)] {
+        books.apply(&event).unwrap();
+    }
+    let two = task(&books).state.head;
+    books.apply(&MarketEvents::Marked(Marked { task: TASK, head: two })).unwrap();
+    books.apply(&posted(3, 300)).unwrap();
+    let cancel = |from| {
+        MarketEvents::SettlementsCancelled(SettlementsCancelled { task: TASK, fromRound: from })
+    };
+    books.apply(&cancel(3)).unwrap();
+    let state = &task(&books).state;
+    assert_eq!((state.head, state.mark, state.pending), (two, two, 2), "the mark stands");
+    books.apply(&cancel(2)).unwrap();
+    let state = &task(&books).state;
+    assert_ne!(state.head, two);
+    assert_eq!((state.mark, state.pending, state.lastPost), (state.head, 1, 3_000));
+    let last = |round| MarketEvents::SettlementFinalised(SettlementFinalised { task: TASK, round });
+    assert!(books.clone().apply(&last(2)).is_err(), "it was cancelled");
+    books.apply(&last(1)).unwrap();
+    let state = &task(&books).state;
+    assert_eq!((state.base, state.mark), (state.head, state.head), "what is final is marked");
+    assert_eq!((state.dataPaid, state.owed, state.dataLocked), (100, 110, 900));
+}
+
+#[test]
+fn what_is_taken_from_a_bond_or_a_stake_is_in_the_treasury() {
+    let mut books = opened();
+    let slashed = |stake, amount| {
+        MarketEvents::Slashed(Slashed { task: TASK, account: ANN, stake, amount, evidence: TASK })
+    };
+    let pledge = Pledged { task: TASK, provider: ANN };
+    for event in [
+        MarketEvents::Bonded(Bonded { task: TASK, account: ANN, amount: 50 }),
+        MarketEvents::Staked(Staked { provider: ANN, amount: 30 }),
+        MarketEvents::Pledged(pledge),
+        slashed(false, 7),
+        slashed(true, 5),
+        MarketEvents::Debited(Debited { task: TASK, account: ANN, debited: 9, taken: 4 }),
+    ] {
+        books.apply(&event).unwrap();
+    }
+    let provider = &books.providers[&ANN.into()];
+    assert_eq!((books.treasury, provider.stake.amount), (16, 25));
+    assert_eq!(provider.pledges.values().copied().collect::<Vec<_>>(), [5]);
+    assert_eq!(books.held(), U256::from(1_100 + 39 + 25 + 16), "escrow, bond, stake, treasury");
+    // The last of a pledge is taken after the pledge has ended.
+    books.apply(&MarketEvents::PledgeEnded(PledgeEnded { task: TASK, provider: ANN })).unwrap();
+    books.apply(&slashed(true, 15)).unwrap();
+    assert_eq!(books.providers[&ANN.into()].pledges.len(), 0);
+    books
+        .apply(&MarketEvents::StakeWithdrawn(StakeWithdrawn { provider: ANN, amount: 10 }))
+        .unwrap();
+    assert_eq!((books.treasury, books.held()), (31, U256::from(1_100 + 39 + 31)));
+}
+
+#[test]
+fn events_that_cannot_be_are_named() {
+    let claimed = MarketEvents::Claimed(Claimed { task: TASK, account: ANN, paid: 1 });
+    let table: [(MarketEvents, &str); 4] = [
+        (claimed, "1 leave what a task owes, which has 0"),
+        (
+            MarketEvents::SettlementFinalised(SettlementFinalised { task: TASK, round: 1 }),
+            "not the oldest",
+        ),
+        (
+            MarketEvents::TaskOpened(TaskOpened { task: TASK, buyer: ANN, terms: terms() }),
+            "opened twice",
+        ),
+        (
+            MarketEvents::Debited(Debited { task: TASK, account: ANN, debited: 3, taken: 2 }),
+            "2 leave a bond, which has 0",
+        ),
+    ];
+    for (event, why) in table {
+        let said = opened().apply(&event).unwrap_err();
+        assert!(said.contains(why), "{said}");
+    }
+}

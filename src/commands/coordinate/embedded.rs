@@ -1,0 +1,74 @@
+//! A coordinator with a ledger of its own.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+use florin_coordinator::{LedgerPlace, host};
+use florin_ledger::{Genesis, Ledger, LocalChain};
+use florin_participant::Wallet;
+use florin_protocol::Signer;
+
+use crate::cli::Coordinate;
+use crate::commands::now;
+use crate::compose;
+use crate::failure::Failure;
+use crate::genesis_file::{self, Beginning};
+
+/// Opens the coordinator's chain; the first start makes it.
+pub(super) fn open(
+    arguments: &Coordinate,
+    wallet: &Wallet,
+) -> anyhow::Result<(Arc<dyn Ledger>, LedgerPlace)> {
+    let node = &arguments.node;
+    if node.rpc.is_some() || node.deployment.is_some() || arguments.public_rpc.is_some() {
+        let message = "--rpc, --public-rpc and --deployment (FLORIN_RPC, FLORIN_DEPLOYMENT) go with --ledger \
+                       ethereum: the embedded ledger has no node";
+        return Err(Failure::input("NODE_NOT_NEEDED", message).into());
+    }
+    make_chain_once(arguments, wallet)?;
+    let chain = Arc::new(compose::local_chain(&arguments.data, wallet.node_signer())?);
+    let door = host::door(Arc::clone(&chain));
+    Ok((chain, LedgerPlace::Here(door)))
+}
+
+/// The first start makes the chain; from then on it is what it is, and nobody makes more money.
+fn make_chain_once(arguments: &Coordinate, wallet: &Wallet) -> anyhow::Result<()> {
+    let file = compose::chain_file(&arguments.data);
+    let beginning = match &arguments.genesis {
+        Some(genesis) => Some(genesis_file::read(genesis)?),
+        None if arguments.allocate.is_empty() => None,
+        None => Some(Beginning {
+            chain: genesis_file::CHAIN,
+            created: None,
+            allocations: arguments.allocate.clone(),
+        }),
+    };
+    if file.exists() {
+        if beginning.is_some() {
+            tracing::info!("the chain exists already; --genesis and --allocate change nothing");
+        }
+        return Ok(());
+    }
+    let Some(Beginning { chain, created, allocations }) = beginning else {
+        let message = format!(
+            "there is no ledger in {} yet: say who begins with how much, with --allocate ADDRESS=AMOUNT or --genesis FILE",
+            arguments.data.display()
+        );
+        return Err(Failure::input("NO_GENESIS", message).into());
+    };
+    make_folder(&arguments.data)?;
+    let genesis = Genesis {
+        chain_id: chain,
+        operator: wallet.address(),
+        operator_key: wallet.node_signer().key(),
+        allocations,
+        created: created.unwrap_or_else(now),
+    };
+    LocalChain::create(&file, &genesis)?;
+    Ok(())
+}
+
+fn make_folder(path: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(path).with_context(|| path.display().to_string())
+}

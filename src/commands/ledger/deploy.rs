@@ -1,0 +1,123 @@
+//! `florin ledger deploy`: token, market and registry on an Ethereum chain, and the file that names them.
+
+use std::sync::Arc;
+
+use florin_ledger::ethereum::{Deployment, Endpoint, Settings, Spent, Token, deploy, spent};
+use florin_protocol::{Address, Signer};
+use serde_json::json;
+
+use crate::chain;
+use crate::cli::LedgerDeploy;
+use crate::commands::wallet;
+use crate::failure::Exit;
+use crate::show::{self, NOTE, Table};
+
+/// Most blocks that are searched for what the deployment has cost.
+const BLOCKS_MAX: u64 = 200;
+
+pub(super) fn run(arguments: &LedgerDeploy) -> anyhow::Result<Exit> {
+    let endpoint: Arc<dyn Endpoint> = chain::endpoint(&arguments.rpc)?;
+    let chain_id = chain::chain_of(&*endpoint)?;
+    // The file first: what was paid for must not be lost because it cannot be written down.
+    let file = chain::new_deployment_file(&arguments.out)?;
+    let done = put_there(arguments, &endpoint);
+    let deployment = match done {
+        Ok(deployment) => deployment,
+        Err(error) => {
+            drop(file);
+            // Empty, and in the way of the next try; one that cannot be removed says so then.
+            let _ = std::fs::remove_file(&arguments.out);
+            return Err(error);
+        }
+    };
+    chain::write_deployment(&file, &deployment)?;
+    let costs = costs(&endpoint, &deployment, arguments.token.is_none());
+    if arguments.json.json {
+        as_json(arguments, &deployment, costs.as_deref())?;
+        return Ok(Exit::Done);
+    }
+    print(&deployment, costs.as_deref());
+    show::facts(&[
+        ("chain", chain_id.to_string()),
+        ("block", deployment.block.to_string()),
+        ("genesis", deployment.market().genesis.to_string()),
+        ("written to", arguments.out.display().to_string()),
+    ]);
+    show::hint(&format!(
+        "Run a market on it: florin coordinate --ledger ethereum --deployment {} --rpc …",
+        arguments.out.display()
+    ));
+    Ok(Exit::Done)
+}
+
+fn put_there(arguments: &LedgerDeploy, endpoint: &Arc<dyn Endpoint>) -> anyhow::Result<Deployment> {
+    let wallet = wallet::open(&arguments.wallet)?;
+    let token = match (arguments.token, arguments.supply) {
+        (Some(token), _) => Token::Existing(token),
+        (None, supply) => Token::New {
+            supply: supply.unwrap_or_default(),
+            holder: arguments.holder.unwrap_or(wallet.address()),
+        },
+    };
+    let settings = arguments.spending.over(Settings::default());
+    let outbox = chain::outbox(&arguments.wallet.wallet);
+    Ok(deploy(endpoint, &wallet, token, settings, &outbox)?)
+}
+
+/// What each contract took, where the node tells. It is not worth failing for.
+fn costs(
+    endpoint: &Arc<dyn Endpoint>,
+    deployment: &Deployment,
+    is_token_new: bool,
+) -> Option<Vec<(Address, Spent)>> {
+    let ours = contracts(deployment).map(|(_, contract)| contract);
+    let ours = if is_token_new { &ours[..] } else { &ours[1..] };
+    let first = deployment.block.saturating_sub(BLOCKS_MAX / 2);
+    let tip = endpoint.call("eth_blockNumber", json!([])).ok()?;
+    let tip = u64::from_str_radix(tip.as_str()?.strip_prefix("0x")?, 16).ok()?;
+    let last = tip.min(first.saturating_add(BLOCKS_MAX));
+    let found = spent(endpoint, first, last).ok()?;
+    let made = found.into_iter().filter_map(|spent| Some((spent.created?, spent)));
+    Some(made.filter(|(contract, _)| ours.contains(contract)).collect())
+}
+
+const fn contracts(deployment: &Deployment) -> [(&'static str, Address); 3] {
+    [("token", deployment.token), ("market", deployment.market), ("registry", deployment.registry)]
+}
+
+fn print(deployment: &Deployment, costs: Option<&[(Address, Spent)]>) {
+    let mut table = Table::new(&["contract", "address", ">gas", ">cost, ETH"]);
+    for (name, address) in contracts(deployment) {
+        let cost = costs.and_then(|costs| costs.iter().find(|(made, _)| *made == address));
+        let (gas, wei) = match cost {
+            Some((_, spent)) => (show::thousands(&spent.gas.to_string()), show::ether(spent.wei)),
+            None => ("–".to_owned(), "–".to_owned()),
+        };
+        table.row([name.into(), address.to_string().into(), gas.into(), wei.into()]);
+    }
+    table.print();
+    if costs.is_none() {
+        anstream::println!("{NOTE}The node does not tell what blocks have cost.{NOTE:#}");
+    }
+    println!();
+}
+
+fn as_json(
+    arguments: &LedgerDeploy,
+    deployment: &Deployment,
+    costs: Option<&[(Address, Spent)]>,
+) -> anyhow::Result<()> {
+    let costs: Vec<_> = costs
+        .unwrap_or_default()
+        .iter()
+        .map(|(contract, spent)| {
+            json!({ "contract": contract, "gas": spent.gas, "wei": spent.wei.to_string() })
+        })
+        .collect();
+    show::json(&json!({
+        "file": arguments.out,
+        "deployment": deployment,
+        "genesis": deployment.market().genesis,
+        "costs": costs,
+    }))
+}

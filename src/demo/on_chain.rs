@@ -1,0 +1,144 @@
+//! What an Ethereum demonstration shows besides: what gas everybody spent, that the contracts agree with their events,
+//! and that the embedded chain pays the same.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context;
+use florin_ledger::ethereum::{Settings, spent};
+use florin_protocol::{Address, Report, TaskId};
+use serde_json::{Value, json};
+
+use super::chain::Chain;
+use super::children::Children;
+use super::stage::Stage;
+use super::twin::{self, Twin};
+use super::words;
+use crate::show::{self, BAD, GOOD, HEAD, Table};
+
+/// What one role spent.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Gas {
+    pub(super) transactions: u64,
+    pub(super) gas: u64,
+    pub(super) wei: u128,
+}
+
+/// Everything about the chain.
+#[derive(Debug)]
+pub(super) struct OnChain {
+    /// By role, in the order of the table.
+    pub(super) gas: Vec<(&'static str, Gas)>,
+    /// Numbers that `florin ledger verify` compared, and those that differ.
+    pub(super) verified: (u64, u64),
+    pub(super) twin: Twin,
+}
+
+const ROLES: [&str; 5] =
+    ["deployment, funding", "coordinator", "buyer", "participants", "provider"];
+
+impl OnChain {
+    /// Looks at the chain when everybody is done.
+    pub(super) fn look(
+        chain: &Chain,
+        (stage, children): (&Stage, &mut Children),
+        task: TaskId,
+        reports: &[Report],
+    ) -> anyhow::Result<Self> {
+        let file = stage.path("deployment.toml");
+        let call =
+            words(&["ledger", "verify", "--json", "--rpc", &chain.rpc, "--deployment", &file]);
+        let said = super::answer(children, "verification", &call)?;
+        let number = |key: &str| said[key].as_u64().context("`ledger verify` does not count");
+        let verified = (number("compared")?, number("differing")?);
+        let twin = twin::compare(chain, stage, task, reports)?;
+        Ok(Self { gas: gas(chain, stage)?, verified, twin })
+    }
+
+    /// Whether nothing differs anywhere.
+    pub(super) fn is_clean(&self) -> bool {
+        self.verified.1 == 0 && self.twin.differences.is_empty()
+    }
+
+    /// Prints it below the table of people.
+    pub(super) fn print(&self) {
+        let (compared, differing) = self.verified;
+        let style = |clean: bool| if clean { GOOD } else { BAD };
+        let mark = style(differing == 0);
+        anstream::println!(
+            "{HEAD}Events{HEAD:#}   rebuilt from events: {compared} numbers of the contracts compared, \
+             {mark}{differing} differences{mark:#}"
+        );
+        let Twin { events, compared, differences } = &self.twin;
+        let mark = style(differences.is_empty());
+        anstream::println!(
+            "{HEAD}Twin{HEAD:#}     {events} events carried out again on the embedded chain: {compared} balances \
+             compared, {mark}{} differences{mark:#}",
+            differences.len()
+        );
+        for line in differences {
+            anstream::println!("         {BAD}{line}{BAD:#}");
+        }
+        let mut table =
+            Table::new(&["gas of", ">transactions", ">gas", ">at 1 gwei, ETH", ">paid here, ETH"]);
+        for (role, gas) in &self.gas {
+            table.row([
+                (*role).into(),
+                gas.transactions.into(),
+                show::thousands(&gas.gas.to_string()).into(),
+                show::ether(u128::from(gas.gas) * 1_000_000_000).into(),
+                show::ether(gas.wei).into(),
+            ]);
+        }
+        println!();
+        table.print();
+    }
+
+    /// The same for programs.
+    pub(super) fn to_json(&self) -> Value {
+        let gas: serde_json::Map<String, Value> = self
+            .gas
+            .iter()
+            .map(|(role, gas)| {
+                let row = json!({
+                    "transactions": gas.transactions,
+                    "gas": gas.gas,
+                    "wei": gas.wei.to_string(),
+                });
+                ((*role).to_owned(), row)
+            })
+            .collect();
+        json!({
+            "gas": gas,
+            "verified": { "compared": self.verified.0, "differing": self.verified.1 },
+            "twin": {
+                "events": self.twin.events,
+                "compared": self.twin.compared,
+                "differences": self.twin.differences,
+            },
+        })
+    }
+}
+
+fn gas(chain: &Chain, stage: &Stage) -> anyhow::Result<Vec<(&'static str, Gas)>> {
+    let endpoint = chain.endpoint()?;
+    let last = florin_ledger::ethereum::verify::survey(
+        &endpoint,
+        &chain.deployment,
+        &Settings::default(),
+    )?;
+    let mut roles: BTreeMap<Address, &'static str> = BTreeMap::new();
+    roles.extend(stage.actors.iter().map(|actor| (actor.account, ROLES[3])));
+    roles.insert(chain.deployer, ROLES[0]);
+    roles.insert(stage.coordinator, ROLES[1]);
+    roles.insert(stage.buyer, ROLES[2]);
+    roles.insert(stage.provider, ROLES[4]);
+    let mut sums: BTreeMap<&'static str, Gas> = BTreeMap::new();
+    for one in spent(&endpoint, 0, last.block)? {
+        let role = roles.get(&one.by).context("somebody else has spent gas")?;
+        let sum = sums.entry(role).or_default();
+        sum.transactions += 1;
+        sum.gas += one.gas;
+        sum.wei += one.wei;
+    }
+    Ok(ROLES.iter().map(|role| (*role, sums.remove(role).unwrap_or_default())).collect())
+}

@@ -1,0 +1,243 @@
+//! The same money twice: what happened on Ethereum is carried out again on an embedded chain, event by event and with
+//! proofs of its own, and everything that anybody has is compared.
+//!
+//! Two demonstrations on two ledgers cannot be compared themselves: which rows of the holdout judge a round follows from
+//! what was committed for this task in this market, and the ledger's name is part of that. So the figures are those of one
+//! run, and the rules by which they are paid are those of both ledgers.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{Context, bail};
+use florin_coordinator::engine::claim_proof;
+use florin_ledger::ethereum::MarketContract::MarketEvents;
+use florin_ledger::ethereum::verify::{Happened, history};
+use florin_ledger::ethereum::{EthereumLedger, Settings};
+use florin_ledger::{
+    Claim, Clock, Genesis, Ledger, LocalChain, Settlement, SettlementStatus, Terms,
+};
+use florin_participant::Wallet;
+use florin_protocol::{Address, Amount, Digest, Report, Round, TaskId, Tick};
+
+use super::chain::Chain;
+use super::stage::Stage;
+use crate::chain;
+
+/// What comparing the two came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Twin {
+    /// Events that were carried out again.
+    pub(super) events: usize,
+    /// Numbers that were compared.
+    pub(super) compared: usize,
+    /// Those that differ, in words.
+    pub(super) differences: Vec<String>,
+}
+
+/// Carries everything out again, and compares.
+pub(super) fn compare(
+    chain: &Chain,
+    stage: &Stage,
+    task: TaskId,
+    reports: &[Report],
+) -> anyhow::Result<Twin> {
+    let happened = history(&chain.endpoint()?, &chain.deployment, &Settings::default())?;
+    let begun = happened.first().context("nothing has happened on the chain")?.made;
+    let outbox = chain::outbox(Path::new(&stage.path("nobody.json")));
+    let there = EthereumLedger::open(
+        chain::endpoint(&chain.rpc)?,
+        chain.deployment,
+        Settings::default(),
+        &outbox,
+    )?;
+    let wallets = stage.wallets()?;
+    let again = Again::begin(stage, wallets, begun, reports)?;
+    for (at, one) in happened.iter().enumerate() {
+        again.carry_out(one).with_context(|| format!("event {at}, in block {}", one.block))?;
+    }
+    again.compare(&there, task, happened.len())
+}
+
+/// An embedded chain that follows another one.
+struct Again<'a> {
+    chain: LocalChain,
+    clock: Arc<AtomicU64>,
+    wallets: BTreeMap<Address, Wallet>,
+    reports: &'a [Report],
+}
+
+fn task_id(task: impl Into<[u8; 32]>) -> TaskId {
+    TaskId(task.into())
+}
+
+impl<'a> Again<'a> {
+    fn begin(
+        stage: &Stage,
+        wallets: BTreeMap<Address, Wallet>,
+        begun: Tick,
+        reports: &'a [Report],
+    ) -> anyhow::Result<Self> {
+        let coordinator = wallets.get(&stage.coordinator).context("no coordinator")?;
+        let genesis = Genesis {
+            chain_id: crate::genesis_file::CHAIN,
+            operator: stage.coordinator,
+            operator_key: coordinator.node_signer().key(),
+            allocations: stage.purses.iter().filter(|(_, p)| !p.is_zero()).copied().collect(),
+            created: begun,
+        };
+        let path = stage.path("twin.redb");
+        LocalChain::create(Path::new(&path), &genesis)?;
+        let clock = Arc::new(AtomicU64::new(begun.0));
+        let now: Clock = {
+            let clock = Arc::clone(&clock);
+            Arc::new(move || Tick(clock.load(Ordering::SeqCst)))
+        };
+        let chain = LocalChain::open(Path::new(&path), coordinator.node_signer(), now)?;
+        Ok(Self { chain, clock, wallets, reports })
+    }
+
+    fn wallet(&self, account: Address) -> anyhow::Result<&Wallet> {
+        self.wallets.get(&account).with_context(|| format!("{account} is nobody's here"))
+    }
+
+    fn carry_out(&self, one: &Happened) -> anyhow::Result<()> {
+        self.clock.store(one.made.0, Ordering::SeqCst);
+        let chain = &self.chain;
+        match &one.event {
+            MarketEvents::TaskOpened(e) => {
+                let terms = terms(e);
+                chain.open_task(self.wallet(terms.buyer)?, &terms)?;
+            }
+            MarketEvents::Bonded(e) => {
+                let amount = Amount::from_units(e.amount);
+                chain.bond(self.wallet(e.account.into())?, task_id(e.task), amount)?;
+            }
+            MarketEvents::Unbonding(e) => {
+                chain.unbond(self.wallet(e.account.into())?, task_id(e.task))?;
+            }
+            MarketEvents::BondWithdrawn(e) => {
+                chain.withdraw_bond(self.wallet(e.account.into())?, task_id(e.task))?;
+            }
+            MarketEvents::Staked(e) => {
+                chain.stake(self.wallet(e.provider.into())?, Amount::from_units(e.amount))?;
+            }
+            MarketEvents::Pledged(e) => {
+                chain.pledge(self.wallet(e.provider.into())?, task_id(e.task))?;
+            }
+            MarketEvents::SettlementPosted(_)
+            | MarketEvents::SettlementFinalised(_)
+            | MarketEvents::TaskEnded(_) => self.settle(&one.event)?,
+            MarketEvents::Claimed(e) => self.claim(task_id(e.task), e.account.into())?,
+            MarketEvents::Debited(e) => self.claim(task_id(e.task), e.account.into())?,
+            // What these do follows from the others.
+            MarketEvents::PledgeEnded(_) | MarketEvents::Marked(_) => {}
+            other => bail!("it is none of a demonstration: {other:?}"),
+        }
+        Ok(())
+    }
+
+    fn books(&self, task: TaskId) -> anyhow::Result<florin_ledger::TaskState> {
+        self.chain.task(task)?.context("the task was never opened")
+    }
+
+    fn settle(&self, event: &MarketEvents) -> anyhow::Result<()> {
+        match event {
+            MarketEvents::SettlementPosted(e) => {
+                let (task, round) = (task_id(e.task), Round(e.round));
+                let books = self.books(task)?;
+                let last = books.pending.last().map(|pending| pending.settlement.root);
+                let settlement = Settlement {
+                    task,
+                    payout: Report::payout_id(task, round),
+                    round,
+                    report: Digest(e.report.0),
+                    previous_root: last.unwrap_or(books.root),
+                    root: Digest(e.root.0),
+                    data_total: Amount::from_units(e.dataTotal),
+                    infrastructure_total: Amount::from_units(e.infrastructureTotal),
+                };
+                self.chain.post(self.wallet(books.terms.coordinator)?, &settlement)?;
+            }
+            MarketEvents::SettlementFinalised(e) => {
+                let task = task_id(e.task);
+                let payout = Report::payout_id(task, Round(e.round));
+                if self.chain.settlement(task, payout)? != SettlementStatus::Final {
+                    let by = self.wallet(self.books(task)?.terms.coordinator)?;
+                    self.chain.finalize(by, task)?;
+                }
+            }
+            MarketEvents::TaskEnded(e) => {
+                let task = task_id(e.task);
+                self.chain.close(self.wallet(self.books(task)?.terms.coordinator)?, task)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// One claim may have two events.
+    fn claim(&self, task: TaskId, account: Address) -> anyhow::Result<()> {
+        let root = self.books(task)?.root;
+        let report = self.reports.iter().find(|report| report.root == root);
+        let proof = claim_proof(report.context("no report has the final root")?, account)?;
+        if self.chain.claimed(task, account)? == proof.totals {
+            return Ok(());
+        }
+        let claim = Claim { task, account, totals: proof.totals, proof: proof.proof };
+        self.chain.claim(self.wallet(account)?, &claim)?;
+        Ok(())
+    }
+
+    fn compare(&self, there: &dyn Ledger, task: TaskId, events: usize) -> anyhow::Result<Twin> {
+        let mut twin = Twin { events, compared: 0, differences: Vec::new() };
+        let mut weigh = |what: String, ethereum: String, embedded: String| {
+            twin.compared += 1;
+            if ethereum != embedded {
+                let words =
+                    format!("{what}: {ethereum} on Ethereum, {embedded} on the embedded chain");
+                twin.differences.push(words);
+            }
+        };
+        let here: &dyn Ledger = &self.chain;
+        for account in self.wallets.keys().copied() {
+            let lines = |ledger: &dyn Ledger| -> anyhow::Result<[(&str, String); 4]> {
+                Ok([
+                    ("wallet", ledger.balance(account)?.to_string()),
+                    ("bond", format!("{:?}", ledger.bond_of(task, account)?)),
+                    ("stake", format!("{:?}", ledger.stake_of(account)?)),
+                    ("claimed", format!("{:?}", ledger.claimed(task, account)?)),
+                ])
+            };
+            for ((what, ethereum), (_, embedded)) in lines(there)?.into_iter().zip(lines(here)?) {
+                weigh(format!("{what} of {account}"), ethereum, embedded);
+            }
+        }
+        let books =
+            |ledger: &dyn Ledger| Ok::<_, anyhow::Error>(format!("{:?}", ledger.task(task)?));
+        weigh("the task's books".to_owned(), books(there)?, books(here)?);
+        let treasury = |ledger: &dyn Ledger| Ok::<_, anyhow::Error>(ledger.treasury()?.to_string());
+        weigh("treasury".to_owned(), treasury(there)?, treasury(here)?);
+        Ok(twin)
+    }
+}
+
+fn terms(opened: &florin_ledger::ethereum::MarketContract::TaskOpened) -> Terms {
+    let t = &opened.terms;
+    let amount = Amount::from_units;
+    Terms {
+        task: task_id(t.task),
+        buyer: t.buyer.into(),
+        coordinator: t.coordinator.into(),
+        arbiter: t.arbiter.into(),
+        data: amount(t.data),
+        infrastructure: amount(t.infrastructure),
+        bond_min: amount(t.bondMin),
+        debit_max: amount(t.debitMax),
+        stake_min: amount(t.stakeMin),
+        challenge_ms: t.challengeMs,
+        unbond_ms: t.unbondMs,
+        expires: Tick(t.expires),
+    }
+}

@@ -1,0 +1,93 @@
+//! A ledger on Ethereum is open to everybody: deployed with one command, looked at with another, verified with a third
+//! that believes neither node nor coordinator more than they agree.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use crate::support::proxy::Proxy;
+use crate::support::{On, Plan, TestMarket, florin};
+
+#[test]
+fn a_market_is_deployed_looked_at_and_verified() {
+    let market = TestMarket::open(Plan::honest(On::Ethereum, 1));
+    let (rpc, known) = (market.chain().anvil.rpc.clone(), market.file("deployment.toml"));
+    let (wallet, secret) = (market.file("deployer.json"), market.file("passphrase"));
+    let signing = ["--wallet", &wallet, "--passphrase-file", &secret, "--rpc", &rpc];
+    let deploy =
+        |more: &[&str]| florin(&[&["ledger", "deploy", "--json"], &signing[..], more].concat());
+    deploy(&["--supply", "7", "--out", &known]).refused(2, "DEPLOYMENT_EXISTS");
+    let second = market.file("second.toml");
+    let token = market.chain().deployment.token.to_string();
+    let made = deploy(&["--token", &token, "--out", &second]).expect(0).json();
+    assert_eq!(made["deployment"]["token"], token.as_str());
+    assert_eq!(made["costs"].as_array().unwrap().len(), 2, "market and registry: {made:#}");
+    assert!(made["costs"][0]["gas"].as_u64().unwrap() > 500_000, "{made:#}");
+    deploy(&["--supply", "7", "--out", &second]).refused(2, "DEPLOYMENT_EXISTS");
+
+    let look = |what: &str, file: &str| {
+        florin(&["ledger", what, "--json", "--deployment", file, "--rpc", &rpc]).expect(0).json()
+    };
+    assert_eq!(look("verify", &second)["tasks"], 0);
+    let task = market.run();
+    let status = florin(&["ledger", "status", "--json", "--market", &market.url]).expect(0).json();
+    assert_eq!(
+        (&status["tasks"], &status["open"], &status["pending"]),
+        (&1.into(), &0.into(), &0.into())
+    );
+    assert_eq!(status["escrow"], "0");
+    assert_eq!(status["stakes"], "5000000000000000000", "the provider's stake stays");
+    let told = florin(&["ledger", "status", "--market", &market.url]).expect(0).out;
+    assert!(told.contains("answered all") && told.contains("1, of which 0 are open"), "{told}");
+    let found = look("verify", &known);
+    assert_eq!((&found["tasks"], &found["differing"]), (&1.into(), &0.into()), "{found:#}");
+
+    // A node that lies about a single number.
+    let held = market.ledger().balance(market.chain().deployment.market).unwrap().units();
+    assert!(held > 0, "task {task}: the stake is there");
+    let (truth, lie) = (format!("\"0x{held:064x}\""), format!("\"0x{:064x}\"", held - 1));
+    let liar = Proxy::before(&rpc, "", move |body| {
+        String::from_utf8_lossy(body).replace(&truth, &lie).into_bytes()
+    });
+    let call = ["ledger", "verify", "--deployment", &known, "--rpc", &liar.url];
+    let said = florin(&call).refused(1, "LEDGER_DIFFERS");
+    assert!(said.err.contains("numbers are not what the market's events say"), "{said:?}");
+}
+
+#[test]
+fn each_ledger_says_what_it_is_and_refuses_what_belongs_to_the_other() {
+    let market = TestMarket::open(Plan::honest(On::Ethereum, 1));
+    let host = market.url.strip_prefix("http://").unwrap();
+    let mut stream = TcpStream::connect(host).unwrap();
+    let head = format!("POST /v1/ledger HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n");
+    write!(stream, "{head}content-length: 8\r\n\r\n\"market\"").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let contract = market.chain().deployment.market.to_string();
+    assert!(answer.starts_with("HTTP/1.1 404") && answer.contains("NOT_FOUND"), "{answer}");
+    assert!(answer.contains(&contract) && answer.contains("Ethereum chain 31337"), "{answer}");
+
+    let (wallet, secret) = (market.file("coordinator.json"), market.file("passphrase"));
+    let start = |more: &[&str]| {
+        let data = market.file("elsewhere");
+        let at =
+            ["coordinate", "--data", &data, "--listen", "127.0.0.1:0", "--engine", "reference"];
+        let signing = ["--wallet", &wallet, "--passphrase-file", &secret];
+        florin(&[&at[..], &signing, more].concat())
+    };
+    let (rpc, file) = (market.chain().anvil.rpc.clone(), market.file("deployment.toml"));
+    let ann = market.account("ann").to_string();
+    start(&["--rpc", &rpc, "--allocate", &format!("{ann}=1")]).refused(2, "NODE_NOT_NEEDED");
+    start(&["--ledger", "ethereum", "--rpc", &rpc]).refused(2, "NO_NODE");
+    start(&["--ledger", "ethereum", "--deployment", &file]).refused(2, "NO_NODE");
+    let both = ["--ledger", "ethereum", "--rpc", &rpc, "--deployment", &file, "--allocate"];
+    start(&[&both[..], &[&format!("{ann}=1")]].concat()).refused(2, "NO_GENESIS_HERE");
+    let missing = market.file("nowhere.toml");
+    start(&["--ledger", "ethereum", "--rpc", &rpc, "--deployment", &missing])
+        .refused(2, "FILE_NOT_FOUND");
+
+    let embedded = TestMarket::open(Plan::honest(On::Embedded, 1));
+    embedded.ask(&["balance", &ann, "--rpc", &rpc]).refused(2, "NODE_NOT_NEEDED");
+    embedded.ask(&["ledger", "status"]).refused(2, "NOT_ON_ETHEREUM");
+    embedded.ask(&["ledger", "verify"]).refused(2, "NOT_ON_ETHEREUM");
+    florin(&["ledger", "verify"]).refused(2, "NO_MARKET");
+}

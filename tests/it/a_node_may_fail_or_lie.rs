@@ -1,0 +1,113 @@
+//! A node may fail or lie: one that is away is waited for, one of another chain is refused, contracts that are not the
+//! market's are never written to, and whoever cannot pay for gas is told what it takes.
+
+use florin_protocol::{Amount, Phase};
+
+use crate::support::chain::Chain;
+use crate::support::process::until;
+use crate::support::proxy::Proxy;
+use crate::support::{On, Plan, Process, Said, TestMarket, florin};
+
+fn verified(market: &TestMarket) -> Said {
+    let file = market.file("deployment.toml");
+    let call = ["ledger", "verify", "--json", "--deployment", &file, "--rpc"];
+    florin(&[&call[..], &[&market.chain().anvil.rpc]].concat())
+}
+
+#[test]
+fn a_node_that_is_away_for_a_while_costs_nobody_anything() {
+    let market = TestMarket::open(Plan::honest(On::Ethereum, 2));
+    let gate = market.gate.as_ref().unwrap();
+    let task = market.publish();
+    let mut all = market.everybody(task);
+    market.wait_for(task, 1, Phase::Committing);
+    gate.shut();
+    let told = || market.coordinator.said().contains("the node does not answer").then_some(());
+    until("the coordinator misses its node", told);
+    gate.open();
+    market.wait_for(task, 2, Phase::Committing);
+    gate.shut();
+    let misses = || market.coordinator.said().matches("the node does not answer").count() > 1;
+    until("the coordinator misses its node again", || misses().then_some(()));
+    gate.open();
+    all.iter_mut().for_each(Process::finish);
+    let (ledger, last) = (market.ledger(), market.report(task, 2));
+    for name in ["ann", "ben", "cy"] {
+        let (account, purse) = (market.account(name), "50".parse::<Amount>().unwrap());
+        let standing = last.standings[&account];
+        assert_eq!(ledger.claimed(task, account).unwrap().paid, standing.data, "{name}");
+        let held = purse.plus(standing.data).unwrap().minus(standing.debited).unwrap();
+        assert_eq!(ledger.balance(account).unwrap(), held, "{name} is paid exactly once");
+    }
+    assert_eq!(verified(&market).expect(0).json()["differing"], 0);
+}
+
+#[test]
+fn whoever_has_no_ether_is_told_what_is_needed() {
+    let mut plan = Plan::honest(On::Ethereum, 1);
+    plan.participants.truncate(2);
+    plan.target = 2;
+    plan.provider = false;
+    let market = TestMarket::open(plan);
+    let (ann, task) = (market.account("ann"), market.publish());
+    market.chain().anvil.set_ether(ann, "0x1");
+    let mut poor = market.participant(task, "ann");
+    assert_eq!(poor.wait().code(), Some(2));
+    let said = poor.said();
+    for part in ["error[GAS_NOT_PAID]", &ann.to_string(), "0.000001 ETH", "are needed"] {
+        assert!(said.contains(part), "no {part} in {said}");
+    }
+    let buyer = market.account("buyer").to_string();
+    market.ask_as("ann", &["transfer", &buyer, "1"]).refused(2, "GAS_NOT_PAID");
+    market.chain().anvil.fuel(ann);
+    market.everybody(task).iter_mut().for_each(Process::finish);
+    assert_eq!(market.view(task).phase, Phase::Done);
+}
+
+#[test]
+fn a_node_of_another_chain_is_refused() {
+    let market = TestMarket::open(Plan::honest(On::Ethereum, 1));
+    let id = "\"0x7a69\"".as_bytes();
+    let other = Proxy::before(&market.chain().anvil.rpc, "", move |body| {
+        match body.windows(id.len()).position(|part| part == id) {
+            Some(at) => [&body[..at], b"\"0x1\"", &body[at + id.len()..]].concat(),
+            None => body.to_vec(),
+        }
+    });
+    let buyer = market.account("buyer").to_string();
+    let said = market.ask(&["balance", &buyer, "--rpc", &other.url]).refused(2, "WRONG_CHAIN");
+    assert!(said.err.contains("chain 1") && said.err.contains("chain 31337"), "{said:?}");
+    let file = market.file("deployment.toml");
+    let call = ["ledger", "verify", "--deployment", &file, "--rpc", &other.url];
+    florin(&call).refused(2, "WRONG_CHAIN");
+    market.ask(&["balance", &buyer, "--rpc", "127.0.0.1:8545"]).refused(2, "BAD_URL");
+}
+
+#[test]
+fn contracts_that_are_not_the_markets_are_never_written_to() {
+    let market = TestMarket::open(Plan::honest(On::Ethereum, 1));
+    let contract = market.chain().deployment.market.to_string();
+    let token = market.chain().deployment.token.to_string();
+    // A coordinator that would have everybody approve its own contract.
+    let liar = Proxy::before(&market.url, "/v1/market", move |body| {
+        String::from_utf8_lossy(body).replace(&contract, &token).into_bytes()
+    });
+    let (buyer, ann) = (market.account("buyer").to_string(), market.account("ann"));
+    let (wallet, secret) = (market.file("ann.json"), market.file("passphrase"));
+    let signing = ["--wallet", &wallet, "--passphrase-file", &secret, "--market", &liar.url];
+    let transfer = [&["transfer", &buyer, "1"], &signing[..]].concat();
+    florin(&transfer).refused(1, "WRONG_MARKET");
+    // And one that says the truth, of another market than somebody's file names.
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::copy(market.file("passphrase"), folder.path().join("passphrase")).unwrap();
+    let other = Chain::open(folder.path(), &[(ann, "1".parse().unwrap())]);
+    let moved = florin_ledger::ethereum::Deployment { token: ann, ..other.deployment };
+    std::fs::write(other.deployment_file(), toml::to_string(&moved).unwrap()).unwrap();
+    let file = other.deployment_file().display().to_string();
+    market
+        .ask_as("ann", &["transfer", &buyer, "1", "--deployment", &file])
+        .refused(1, "WRONG_MARKET");
+    let right = market.file("deployment.toml");
+    market.ask_as("ann", &["transfer", &buyer, "1", "--deployment", &right]).expect(0);
+    assert_eq!(market.ledger().balance(ann).unwrap(), "49".parse().unwrap());
+}

@@ -1,0 +1,219 @@
+//! An Ethereum chain of a test's own: anvil, a market's contracts on it, tokens and ether for everybody.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use florin_ledger::Ledger;
+use florin_ledger::ethereum::{
+    Deployment, Endpoint, EthereumLedger, HttpEndpoint, Settings, Token, deploy,
+};
+use florin_participant::{Secret, Strength, Wallet};
+use florin_protocol::{Address, Amount, Signer};
+use serde_json::json;
+
+use super::process::{PATIENCE, command, until};
+
+/// Anvil's own recovery phrase, as everybody knows it.
+const PHRASE: &str = "test test test test test test test test test test test junk";
+/// A thousand ether.
+const PLENTY: &str = "0x3635c9adc5dea00000";
+
+/// Which ledger a test's market is on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum On {
+    /// The coordinator's own chain.
+    Embedded,
+    /// Contracts on anvil.
+    Ethereum,
+}
+
+/// Makes two tests of a function that takes an [`On`]: one on each ledger.
+macro_rules! on_both {
+    ($($name:ident),+ $(,)?) => { $(
+        mod $name {
+            use crate::support::On;
+
+            #[test]
+            fn on_the_embedded_chain() {
+                super::$name(On::Embedded);
+            }
+
+            #[test]
+            fn on_ethereum() {
+                super::$name(On::Ethereum);
+            }
+        }
+    )+ };
+}
+pub(crate) use on_both;
+
+/// A running anvil. Its keeper ends with the test, and anvil with its keeper.
+pub(crate) struct Anvil {
+    keeper: Child,
+    pub(crate) rpc: String,
+}
+
+/// The anvil that the set-up has fetched, or the one that the environment names.
+pub(crate) fn anvil() -> PathBuf {
+    let fetched = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/contracts/node_modules/@foundry-rs/anvil-linux-amd64/bin/anvil"
+    );
+    let path = std::env::var_os("FLORIN_ANVIL").map_or_else(|| fetched.into(), PathBuf::from);
+    assert!(
+        path.exists(),
+        "no anvil at {}: run `cargo xtask setup`, or name one with FLORIN_ANVIL",
+        path.display()
+    );
+    path
+}
+
+impl Anvil {
+    /// Starts it; its address goes into a file of this folder.
+    pub(crate) fn start(folder: &Path) -> Self {
+        let address = folder.join("chain-address");
+        let (file, program) = (address.display().to_string(), anvil().display().to_string());
+        let keeper = command(&["anvil", "--address-file", &file, "--anvil", &program])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("the program must start");
+        let rpc = until("anvil's start", || std::fs::read_to_string(&address).ok());
+        Self { keeper, rpc: rpc.trim().to_owned() }
+    }
+
+    /// The way to it.
+    pub(crate) fn endpoint(&self) -> Arc<dyn Endpoint> {
+        Arc::new(HttpEndpoint::new(&self.rpc).unwrap())
+    }
+
+    /// Gives an account more ether than it can spend.
+    pub(crate) fn fuel(&self, account: Address) {
+        self.set_ether(account, PLENTY);
+    }
+
+    /// Gives an account exactly so much, in hexadecimal wei.
+    pub(crate) fn set_ether(&self, account: Address, wei: &str) {
+        let params = json!([account.to_string(), wei]);
+        self.endpoint().call("anvil_setBalance", params).expect("anvil sets balances");
+    }
+}
+
+impl Drop for Anvil {
+    fn drop(&mut self) {
+        drop(self.keeper.stdin.take());
+        let begun = Instant::now();
+        while begun.elapsed() < PATIENCE && matches!(self.keeper.try_wait(), Ok(None)) {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        let _ = self.keeper.kill(); // it has ended by itself
+        let _ = self.keeper.wait();
+    }
+}
+
+/// A chain with a market on it.
+pub(crate) struct Chain {
+    pub(crate) anvil: Anvil,
+    pub(crate) deployment: Deployment,
+    folder: PathBuf,
+}
+
+impl Chain {
+    /// Deploys, and gives everybody tokens and ether. The deployment is in `deployment.toml` of the folder.
+    pub(crate) fn open(folder: &Path, purses: &[(Address, Amount)]) -> Self {
+        let anvil = Anvil::start(folder);
+        let passphrase = Secret::from_file(&folder.join("passphrase")).unwrap();
+        let phrase = Secret::new(PHRASE.to_owned());
+        let file = folder.join("deployer.json");
+        let deployer = Wallet::import_phrase(&file, &phrase, &passphrase, Strength::Light).unwrap();
+        let supply = Amount::total(purses.iter().map(|(_, purse)| *purse)).unwrap();
+        let token = Token::New { supply, holder: deployer.address() };
+        let outbox = folder.join("deployer.outbox");
+        let deployment =
+            deploy(&anvil.endpoint(), &deployer, token, Settings::default(), &outbox).unwrap();
+        let chain = Self { anvil, deployment, folder: folder.to_owned() };
+        let text = toml::to_string(&chain.deployment).unwrap();
+        std::fs::write(chain.deployment_file(), text).unwrap();
+        let ledger = chain.ledger_with("deployer.outbox");
+        for (account, purse) in purses {
+            chain.anvil.fuel(*account);
+            ledger.transfer(&deployer, *account, *purse).unwrap();
+        }
+        chain
+    }
+
+    /// The file that names the contracts.
+    pub(crate) fn deployment_file(&self) -> PathBuf {
+        self.folder.join("deployment.toml")
+    }
+
+    /// The ledger as the test itself reads it, and writes to it for accounts without a process.
+    pub(crate) fn ledger(&self) -> EthereumLedger {
+        self.ledger_with("test.outbox")
+    }
+
+    fn ledger_with(&self, outbox: &str) -> EthereumLedger {
+        let (settings, outbox) = (Settings::default(), self.folder.join(outbox));
+        EthereumLedger::open(self.anvil.endpoint(), self.deployment, settings, &outbox).unwrap()
+    }
+}
+
+/// A way to a node that can be shut. Its threads end with the test's process.
+pub(crate) struct Gate {
+    pub(crate) url: String,
+    shut: Arc<AtomicBool>,
+    open: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Gate {
+    /// Stands before a node, open.
+    pub(crate) fn before(node: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let upstream = node.strip_prefix("http://").unwrap().to_owned();
+        let gate = Self { url, shut: Arc::default(), open: Arc::default() };
+        let (shut, open) = (Arc::clone(&gate.shut), Arc::clone(&gate.open));
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                if shut.load(Ordering::SeqCst) {
+                    continue; // and the connection closes
+                }
+                let Ok(server) = TcpStream::connect(&upstream) else { continue };
+                let mut all = open.lock().unwrap();
+                all.extend([client.try_clone().unwrap(), server.try_clone().unwrap()]);
+                let (back, forth) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+                std::thread::spawn(move || pour(client, server));
+                std::thread::spawn(move || pour(forth, back));
+            }
+        });
+        gate
+    }
+
+    /// Cuts every connection, and takes no other.
+    pub(crate) fn shut(&self) {
+        self.shut.store(true, Ordering::SeqCst);
+        for stream in self.open.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(Shutdown::Both); // it may have ended by itself
+        }
+    }
+
+    /// Lets everybody through again.
+    pub(crate) fn open(&self) {
+        self.shut.store(false, Ordering::SeqCst);
+    }
+}
+
+fn pour(mut from: TcpStream, mut to: TcpStream) {
+    let mut bytes = [0u8; 16 * 1024];
+    while let Ok(count) = from.read(&mut bytes) {
+        if count == 0 || to.write_all(&bytes[..count]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Both);
+}
