@@ -197,7 +197,7 @@ impl Metrics {
             }
         }
         let mut text = String::new();
-        encode(&mut text, &*self.registry.lock().unwrap_or_else(PoisonError::into_inner))?;
+        encode(&mut text, &self.registry.lock().unwrap_or_else(PoisonError::into_inner))?;
         Ok(text)
     }
 }

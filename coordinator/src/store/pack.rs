@@ -166,10 +166,7 @@ fn read_pack(
     let mut file = io::BufReader::new(File::open(path)?);
     let size = file.get_ref().metadata()?.len();
     let mut offset = 0u64;
-    loop {
-        let Some((length, digest)) = read_head(&mut file, size.saturating_sub(offset))? else {
-            break;
-        };
+    while let Some((length, digest)) = read_head(&mut file, size.saturating_sub(offset))? {
         let first = offset.saturating_add(HEAD_BYTES as u64);
         if newest {
             let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];

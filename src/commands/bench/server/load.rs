@@ -144,9 +144,8 @@ fn delta(spec: &TaskSpec, parameters: usize, number: usize) -> Vec<u8> {
 
 fn promise(ready: &Ready, market: &Market) -> anyhow::Result<Signed<Commit>> {
     let header = &ready.header.body;
-    let actor = market.actors.iter();
-    let actor =
-        actor.filter(|a| florin_protocol::Signer::address(&a.wallet) == header.sender).next();
+    let is_sender = |a: &&Actor| florin_protocol::Signer::address(&a.wallet) == header.sender;
+    let actor = market.actors.iter().find(is_sender);
     let commit = Commit {
         scope: header.scope,
         sender: header.sender,
@@ -174,11 +173,11 @@ pub(super) fn commit(
 /// Uploads everything.
 pub(super) fn upload(
     market: &Market,
-    ready: Vec<Ready>,
+    ready: &[Ready],
     connections: usize,
 ) -> anyhow::Result<Taken> {
     let begun = Instant::now();
-    let mut times = over(market, connections, &ready, |client, Ready { header, bytes }| {
+    let mut times = over(market, connections, ready, |client, Ready { header, bytes }| {
         client.upload(header, bytes).map(drop).map_err(Into::into)
     })?;
     let took = begun.elapsed();
@@ -193,7 +192,7 @@ pub(super) fn round(market: &Market, task: TaskId, connections: usize) -> anyhow
     let commits = all.iter().map(|ready| promise(ready, market)).collect::<Result<Vec<_>, _>>()?;
     let begun = Instant::now();
     over(market, connections, &commits, |client, commit| Ok(client.commit(commit)?))?;
-    let taken = upload(market, all, connections)?;
+    let taken = upload(market, &all, connections)?;
     Ok(Taken { took: begun.elapsed(), ..taken })
 }
 

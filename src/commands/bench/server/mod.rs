@@ -34,7 +34,7 @@ pub(super) fn run() -> anyhow::Result<Vec<Row>> {
     load::join(&market, &tasks, CONNECTIONS)?;
     let ready = load::commit(&market, &tasks, CONNECTIONS)?;
     let before = market.usage()?;
-    let taken = load::upload(&market, ready, CONNECTIONS)?;
+    let taken = load::upload(&market, &ready, CONNECTIONS)?;
     let after = market.usage()?;
     let count = f64::from(u32::try_from(taken.count).unwrap_or(u32::MAX));
     let each = seconds(after.cpu.saturating_sub(before.cpu)) * 1_000.0 / count;
