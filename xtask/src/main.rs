@@ -28,7 +28,7 @@ cargo xtask COMMAND
                            set up, build, and run a whole market on this machine
   test [CARGO TEST ARGUMENTS]
                            set up, then run every test of the workspace
-  bench NAME [--json FILE] set up, build optimised, and measure: aggregate, train, ledger,
+  bench NAME [--json FILE] set up, build optimised, and measure: aggregate, train, ledger, server,
                            contribution, attacks
   contracts build|test|check|prove|lint
                            compile the contracts and write their ABI; test them; compare the ABI;
