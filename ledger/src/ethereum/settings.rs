@@ -11,6 +11,7 @@ pub struct Settings {
     /// Most gas that one transaction may use.
     pub gas_max: u64,
     /// Most that a unit of gas may cost, in wei.
+    #[serde(with = "as_integer")]
     pub fee_max_wei: u128,
     /// After how long a transaction that no block has taken goes out again with a higher fee, in milliseconds.
     pub resubmit_ms: u64,
@@ -38,5 +39,20 @@ impl Default for Settings {
             poll_ms_max: 1_000,
             log_blocks_max: 10_000,
         }
+    }
+}
+
+/// As an integer that settings files have: TOML's end at 63 bits, nine ether for a unit of gas.
+mod as_integer {
+    use serde::de::Deserialize;
+    use serde::ser::Error;
+    use serde::{Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(wei: &u128, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u64(u64::try_from(*wei).map_err(S::Error::custom)?)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u128, D::Error> {
+        u64::deserialize(from).map(u128::from)
     }
 }
