@@ -153,7 +153,7 @@ impl EthereumLedger {
 
     /// Refuses to say that something never happened while a reorganisation has only put it off.
     fn not_thrown_back(&self) -> Result<(), LedgerError> {
-        if self.sender.was_thrown_back()? {
+        if self.sender.was_thrown_back(self)? {
             let what = "the chain was reorganised; what was thrown out is being sent again";
             return Err(LedgerError::Unavailable(what.to_owned()));
         }

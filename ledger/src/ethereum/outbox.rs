@@ -14,6 +14,7 @@ use borsh::{BorshDeserialize, BorshSerialize};
 use florin_protocol::{Address, TaskId};
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
 
+use super::node::Receipt;
 use crate::action::Action;
 use crate::api::LedgerError;
 use crate::limits::OUTBOX_MAX;
@@ -94,6 +95,16 @@ pub(super) struct Mined {
     pub(super) hash: [u8; 32],
     /// The transaction's hash.
     pub(super) transaction: [u8; 32],
+}
+
+impl Mined {
+    pub(super) fn of(receipt: &Receipt) -> Self {
+        Self {
+            block: receipt.block(),
+            hash: receipt.block_hash.0,
+            transaction: receipt.transaction_hash.0,
+        }
+    }
 }
 
 /// Makes an account's file, unless it is there: whole under its name, or not at all. A process that is killed half-way

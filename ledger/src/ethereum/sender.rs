@@ -15,7 +15,7 @@ use florin_protocol::{Address, Signer};
 use super::node::{Answer, At, Call, Node, Receipt};
 use super::outbox::{Entry, Intent, Mined, Outbox};
 use super::settings::Settings;
-use super::transit::Seen;
+use super::transit::{Look, Seen};
 use crate::api::LedgerError;
 use crate::limits::{FORGET_DEPTH, STEPS_MAX};
 use crate::transaction::Outcome;
@@ -114,19 +114,24 @@ impl Sender {
     }
 
     /// Whether a reorganisation has moved or thrown out what an account of this process had sent. What was thrown out is
-    /// broadcast again; [`Sender::resume`] sees to the rest.
-    pub(super) fn was_thrown_back(&self) -> Result<bool, LedgerError> {
+    /// broadcast again, and what came back as it was is over; [`Sender::resume`] sees to the rest.
+    pub(super) fn was_thrown_back(&self, planner: &dyn Planner) -> Result<bool, LedgerError> {
         let youngest = self.youngest.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut thrown_back = false;
         for (account, mined) in youngest {
             if self.is_in_place(&mined)? {
                 continue;
             }
+            let others = thrown_back;
             thrown_back = true;
             let turn = self.turn(account);
             let Ok(_mine) = turn.try_lock() else { continue };
             // Whoever writes for the account now sees to it as well.
             let Ok(outbox) = Outbox::open(&self.file(account), 0) else { continue };
+            if self.came_back(&outbox, account, planner)? {
+                thrown_back = others;
+                continue;
+            }
             let count = self.node.nonce(account, At::Latest)?;
             for entry in outbox.entries()? {
                 if entry.nonce >= count {
@@ -135,6 +140,31 @@ impl Sender {
             }
         }
         Ok(thrown_back)
+    }
+
+    /// Whether everything that was done is in blocks again and did the same: then it is noted where.
+    fn came_back(
+        &self,
+        outbox: &Outbox,
+        account: Address,
+        planner: &dyn Planner,
+    ) -> Result<bool, LedgerError> {
+        for mut entry in outbox.entries()? {
+            if entry.mined.is_none() {
+                continue;
+            }
+            match self.look(account, &entry)? {
+                Look::Deep(receipt)
+                    if receipt.succeeded() && planner.is_effective(&entry.intent, &receipt) =>
+                {
+                    entry.mined = Some(Mined::of(&receipt));
+                    outbox.put(&entry)?;
+                }
+                _ => return Ok(false),
+            }
+        }
+        self.note(outbox, account)?;
+        Ok(true)
     }
 
     fn is_in_place(&self, mined: &Mined) -> Result<bool, LedgerError> {

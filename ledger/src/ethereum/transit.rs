@@ -131,11 +131,7 @@ impl Sender {
             }
             match look {
                 Ok(Look::Deep(receipt)) => {
-                    entry.mined = Some(Mined {
-                        block: receipt.block(),
-                        hash: receipt.block_hash.0,
-                        transaction: receipt.transaction_hash.0,
-                    });
+                    entry.mined = Some(Mined::of(&receipt));
                     outbox.put(&entry)?;
                     return Ok(if receipt.succeeded() {
                         Seen::Done(receipt)
@@ -192,7 +188,7 @@ impl Sender {
     }
 
     /// Where a transaction is.
-    fn look(&self, from: Address, entry: &Entry) -> Result<Look, LedgerError> {
+    pub(super) fn look(&self, from: Address, entry: &Entry) -> Result<Look, LedgerError> {
         for attempt in entry.attempts.iter().rev() {
             if let Some(receipt) = self.node.receipt(attempt.hash())? {
                 let deep =
@@ -233,7 +229,8 @@ impl Sender {
     }
 }
 
-enum Look {
+/// Where a transaction is.
+pub(super) enum Look {
     Deep(Receipt),
     Shallow,
     Nowhere,

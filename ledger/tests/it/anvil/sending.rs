@@ -200,6 +200,28 @@ fn what_is_not_deep_enough_has_not_happened() {
 }
 
 #[test]
+fn a_reorganisation_after_which_all_is_as_it_was_is_over_by_itself() {
+    let stage = Stage::set();
+    let ledger = stage.ledger(Settings::default());
+    let bob = TestSigner::new(2).unwrap().address();
+    ledger.transfer(&stage.rich, bob, fln(5)).unwrap();
+    stage.anvil.ask("anvil_reorg", json!([1, []]));
+    // Who only reads hears that it is not over, and then that it is: nobody has to write or to resume.
+    let mut refused = 0;
+    until(|| match ledger.bond_of(TASK, bob) {
+        Ok(bond) => Some(bond),
+        Err(LedgerError::Unavailable(why)) => {
+            assert!(why.contains("reorganised"), "{why}");
+            refused += 1;
+            None
+        }
+        Err(other) => panic!("{other}"),
+    });
+    assert!(refused > 0);
+    assert_eq!(ledger.balance(bob).unwrap(), fln(5));
+}
+
+#[test]
 fn the_market_may_take_only_what_a_write_needs() {
     let stage = Stage::set();
     let ledger = stage.ledger(Settings::default());
