@@ -24,6 +24,9 @@ pub(crate) fn demo(arguments: &[String]) -> Result<ExitCode, Failure> {
     Err(process::become_program(&mut florin))
 }
 
+/// Tests at once on a small machine: those that run whole markets mostly wait for clocks and processes.
+const TESTS_AT_ONCE_MIN: usize = 4;
+
 /// Sets up, then tests the contracts, runs every test of the workspace and adds them up.
 pub(crate) fn test(arguments: &[String]) -> Result<ExitCode, Failure> {
     setup::everything()?;
@@ -41,6 +44,10 @@ pub(crate) fn test(arguments: &[String]) -> Result<ExitCode, Failure> {
         cargo.args(["--color", "always"]);
     }
     cargo.args(arguments).env("FLORIN_PYTHON_PATH", tools::python_folder());
+    if std::env::var_os("RUST_TEST_THREADS").is_none() {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        cargo.env("RUST_TEST_THREADS", cores.max(TESTS_AT_ONCE_MIN).to_string());
+    }
     point_to_anvil(&mut cargo);
     let mut tally = Tally::default();
     let status = process::tee(&mut cargo, |line| tally.see(line))?;
