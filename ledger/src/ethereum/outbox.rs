@@ -161,7 +161,7 @@ impl Outbox {
                     waited = waited.saturating_add(HELD_PAUSE);
                 }
                 Err(DatabaseError::DatabaseAlreadyOpen) => {
-                    return Err(LedgerError::Outbox(format!(
+                    return Err(LedgerError::Unavailable(format!(
                         "another process writes with this wallet and holds {shown}: wait for it, \
                          or stop it"
                     )));

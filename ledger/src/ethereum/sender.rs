@@ -16,7 +16,7 @@ use super::node::{Answer, At, Call, Node, Receipt};
 use super::outbox::{Entry, Intent, Mined, Outbox};
 use super::settings::Settings;
 use super::transit::{Look, Seen};
-use crate::api::LedgerError;
+use crate::api::{LedgerError, Refusal};
 use crate::limits::{FORGET_DEPTH, STEPS_MAX};
 use crate::transaction::Outcome;
 
@@ -194,21 +194,24 @@ impl Sender {
         by: &dyn Signer,
         planner: &dyn Planner,
     ) -> Result<Vec<(Intent, Receipt)>, LedgerError> {
-        let entries = outbox.entries()?;
+        let tip = self.node.tip()?;
+        let mut entries = outbox.entries()?;
+        // What lies deep in the chain is forgotten before anything is judged: nodes forget its receipts too.
+        let is_deep =
+            |entry: &Entry| entry.mined.is_some_and(|m| m.block.saturating_add(FORGET_DEPTH) < tip);
+        for entry in entries.iter().filter(|entry| is_deep(entry)) {
+            outbox.remove(entry.nonce)?;
+        }
+        entries.retain(|entry| !is_deep(entry));
         let youngest = entries.iter().filter_map(|entry| entry.mined).max_by_key(|m| m.block);
         let all_in_place = match &youngest {
             Some(mined) => self.is_in_place(mined)?,
             None => true,
         };
-        let tip = if entries.is_empty() { 0 } else { self.node.tip()? };
         let mut found = Vec::new();
         for entry in entries {
             match entry.mined {
-                Some(mined) if all_in_place => {
-                    if mined.block.saturating_add(FORGET_DEPTH) < tip {
-                        outbox.remove(entry.nonce)?;
-                    }
-                }
+                Some(_) if all_in_place => {}
                 mined => {
                     let intent = entry.intent.clone();
                     let seen = self.see_through(outbox, by, entry)?;
@@ -259,12 +262,20 @@ impl Sender {
         intent: &Intent,
         planner: &dyn Planner,
     ) -> Result<Carried, LedgerError> {
+        let mut before = None;
         for _ in 0..STEPS_MAX {
             match planner.plan(by.address(), intent)? {
                 Step::Stands(outcome) => return Ok(Carried::Stands(outcome)),
-                Step::First(before) => {
-                    let (before, call) = *before;
-                    self.send(outbox, by, before, call)?;
+                Step::First(first) => {
+                    let (first, call) = *first;
+                    // A market that takes what it was allowed and asks again would take all there is.
+                    if matches!(first, Intent::Approve(_)) && before.as_ref() == Some(&first) {
+                        let what = "the contract asks for the same approval again: it is not the \
+                                    market that it says it is, or its token is a strange one";
+                        return Err(Refusal::Meaningless(what.to_owned()).into());
+                    }
+                    self.send(outbox, by, first.clone(), call)?;
+                    before = Some(first);
                 }
                 Step::Send(call) => {
                     // What reverts, or was displaced, is planned anew: that finds the reason.

@@ -35,7 +35,7 @@ impl Default for Settings {
             fee_max_wei: 500_000_000_000,
             resubmit_ms: 45_000,
             patience_ms: 300_000,
-            displaced_ms: 3_000,
+            displaced_ms: 60_000,
             poll_ms_max: 1_000,
             log_blocks_max: 10_000,
         }
