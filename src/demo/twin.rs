@@ -107,7 +107,7 @@ impl<'a> Again<'a> {
         let chain = &self.chain;
         match &one.event {
             MarketEvents::TaskOpened(e) => {
-                let terms = terms(e);
+                let terms = Terms::from(&e.terms);
                 chain.open_task(self.wallet(terms.buyer)?, &terms)?;
             }
             MarketEvents::Bonded(e) => {
@@ -220,24 +220,5 @@ impl<'a> Again<'a> {
         let treasury = |ledger: &dyn Ledger| Ok::<_, anyhow::Error>(ledger.treasury()?.to_string());
         weigh("treasury".to_owned(), treasury(there)?, treasury(here)?);
         Ok(twin)
-    }
-}
-
-fn terms(opened: &florin_ledger::ethereum::MarketContract::TaskOpened) -> Terms {
-    let t = &opened.terms;
-    let amount = Amount::from_units;
-    Terms {
-        task: task_id(t.task),
-        buyer: t.buyer.into(),
-        coordinator: t.coordinator.into(),
-        arbiter: t.arbiter.into(),
-        data: amount(t.data),
-        infrastructure: amount(t.infrastructure),
-        bond_min: amount(t.bondMin),
-        debit_max: amount(t.debitMax),
-        stake_min: amount(t.stakeMin),
-        challenge_ms: t.challengeMs,
-        unbond_ms: t.unbondMs,
-        expires: Tick(t.expires),
     }
 }

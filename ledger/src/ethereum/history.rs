@@ -153,22 +153,8 @@ impl View {
     pub(super) fn to_state(&self) -> TaskState {
         let s = &self.state;
         let amount = Amount::from_units;
-        let t = &s.terms;
         TaskState {
-            terms: Terms {
-                task: TaskId(t.task.0),
-                buyer: t.buyer.into(),
-                coordinator: t.coordinator.into(),
-                arbiter: t.arbiter.into(),
-                data: amount(t.data),
-                infrastructure: amount(t.infrastructure),
-                bond_min: amount(t.bondMin),
-                debit_max: amount(t.debitMax),
-                stake_min: amount(t.stakeMin),
-                challenge_ms: t.challengeMs,
-                unbond_ms: t.unbondMs,
-                expires: Tick(t.expires),
-            },
+            terms: Terms::from(&s.terms),
             data_locked: amount(s.dataLocked),
             infrastructure_locked: amount(s.infrastructureLocked),
             data_paid: amount(s.dataPaid),
@@ -185,6 +171,26 @@ impl View {
 impl Posted {
     fn to_pending(&self) -> PendingSettlement {
         PendingSettlement { settlement: self.settlement, final_at: self.final_at }
+    }
+}
+
+impl From<&Market::Terms> for Terms {
+    fn from(t: &Market::Terms) -> Self {
+        let amount = Amount::from_units;
+        Self {
+            task: TaskId(t.task.0),
+            buyer: t.buyer.into(),
+            coordinator: t.coordinator.into(),
+            arbiter: t.arbiter.into(),
+            data: amount(t.data),
+            infrastructure: amount(t.infrastructure),
+            bond_min: amount(t.bondMin),
+            debit_max: amount(t.debitMax),
+            stake_min: amount(t.stakeMin),
+            challenge_ms: t.challengeMs,
+            unbond_ms: t.unbondMs,
+            expires: Tick(t.expires),
+        }
     }
 }
 

@@ -77,6 +77,9 @@ pub(super) enum Answer {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Block {
+    pub(super) hash: B256,
+    /// In seconds.
+    pub(super) timestamp: U64,
     pub(super) base_fee_per_gas: Option<U128>,
 }
 

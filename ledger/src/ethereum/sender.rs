@@ -81,7 +81,7 @@ impl Sender {
 
     /// The newest block that counts as having happened.
     pub(super) fn confirmed(&self) -> Result<u64, LedgerError> {
-        Ok(self.node.tip()?.saturating_sub(self.settings.confirmations.saturating_sub(1)))
+        Ok(self.settings.counted(self.node.tip()?))
     }
 
     /// Carries an intent out. What an earlier run left over is seen through first; if the same intent was among that,

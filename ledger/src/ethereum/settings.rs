@@ -27,6 +27,13 @@ pub struct Settings {
     pub log_blocks_max: u64,
 }
 
+impl Settings {
+    /// The newest block that counts as having happened, where `tip` is the newest there is.
+    pub(super) fn counted(&self, tip: u64) -> u64 {
+        tip.saturating_sub(self.confirmations.saturating_sub(1))
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {

@@ -8,15 +8,14 @@ mod tests;
 
 use std::sync::Arc;
 
-use alloy_primitives::{B256, U64, U256};
+use alloy_primitives::B256;
 use alloy_sol_types::SolEventInterface;
 use florin_protocol::{Amount, Tick};
-use serde::Deserialize;
-use serde_json::json;
 
 use super::contracts::FlorinToken::{balanceOfCall, totalSupplyCall};
 use super::contracts::Market::MarketEvents;
 use super::node::{At, Filter, Log, Node};
+use super::refusals::amount;
 use super::{Deployment, Endpoint, Settings};
 use crate::api::LedgerError;
 use crate::limits::REREADS_MAX;
@@ -125,7 +124,7 @@ fn unmoved<T>(
 ) -> Result<T, LedgerError> {
     let node = Node(Arc::clone(endpoint));
     for _ in 0..REREADS_MAX {
-        let block = node.tip()?.saturating_sub(settings.confirmations.saturating_sub(1));
+        let block = settings.counted(node.tip()?);
         let before = header(&node, block)?;
         let done = work(&node, block);
         if header(&node, block)? == before {
@@ -138,20 +137,8 @@ fn unmoved<T>(
 
 /// A block's hash and its moment, in seconds.
 fn header(node: &Node, block: u64) -> Result<(B256, u64), LedgerError> {
-    #[derive(Deserialize)]
-    struct Header {
-        hash: B256,
-        timestamp: U64,
-    }
-    let method = "eth_getBlockByNumber";
-    let params = json!([format!("{block:#x}"), false]);
-    let found = node.0.call(method, params).map_err(|error| node.lost(method, &error))?;
-    let header: Option<Header> = serde_json::from_value(found).map_err(|error| {
-        LedgerError::Unavailable(format!("{}: block {block}: {error}", node.0.name()))
-    })?;
-    let missing = || LedgerError::Unavailable(format!("{} has no block {block}", node.0.name()));
-    let Header { hash, timestamp } = header.ok_or_else(missing)?;
-    Ok((hash, timestamp.to()))
+    let block = node.block(At::Block(block))?;
+    Ok((block.hash, block.timestamp.to()))
 }
 
 fn moment((_, seconds): (B256, u64)) -> Tick {
@@ -204,11 +191,6 @@ fn each_event(
         first = last.saturating_add(1);
     }
     Ok(())
-}
-
-/// A foreign token may count further than amounts do.
-fn amount(units: U256) -> Amount {
-    Amount::from_units(units.saturating_to())
 }
 
 fn decode(log: &Log, deployment: &Deployment) -> Result<MarketEvents, Contradiction> {

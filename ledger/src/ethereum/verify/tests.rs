@@ -5,7 +5,7 @@
 
 use alloy_primitives::{B256, U256};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::super::contracts::Market::{
     Bonded, Claimed, Debited, Marked, SettlementFinalised, SettlementPosted, SettlementsCancelled,
