@@ -22,7 +22,7 @@ use florin_ledger::Ledger;
 use florin_protocol::{Amount, Phase, Report, Round, TaskId};
 use serde_json::Value;
 
-use crate::cli::{Demo, EngineArg, LedgerKind, MarketArg, NodeArg};
+use crate::cli::{Demo, EngineArg, LedgerKind, MarketArg, NodeArg, TrustArg};
 use crate::commands::task::measure;
 use crate::compose;
 use crate::failure::{Exit, Failure};
@@ -166,7 +166,7 @@ impl Play {
     }
 
     fn arg(&self) -> MarketArg {
-        MarketArg { market: self.url.clone(), node: NodeArg::default() }
+        MarketArg { market: self.url.clone(), trust: TrustArg::default(), node: NodeArg::default() }
     }
 
     fn market(&self) -> [String; 2] {
