@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 
 mod door_stays_open;
+mod http2_has_the_same_limits;
 mod ledger_decides;
 mod limits_hold;
 mod money_moves;

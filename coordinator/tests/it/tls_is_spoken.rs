@@ -14,21 +14,22 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring};
 
 use crate::limits_hold::{Server, rest, serve, soon};
 
-fn self_signed(config: &mut Config) {
+pub(crate) fn self_signed(config: &mut Config) {
     config.tls.self_signed = true;
     config.tls.handshake_ms = 1_000;
 }
 
-/// A client that believes the certificate in the data folder, and nobody else.
-fn connector(folder: &Path) -> TlsConnector {
+/// A client that believes the certificate in the data folder, and nobody else, and offers to speak these.
+fn connector(folder: &Path, offers: &[&str]) -> TlsConnector {
     let mut roots = RootCertStore::empty();
     let file = folder.join("tls/certificate.pem");
     roots.add(CertificateDer::from_pem_file(file).unwrap()).unwrap();
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
+    config.alpn_protocols = offers.iter().map(|offer| offer.as_bytes().to_vec()).collect();
     TlsConnector::from(Arc::new(config))
 }
 
@@ -37,15 +38,21 @@ async fn shake(
     folder: &Path,
     name: &str,
 ) -> std::io::Result<TlsStream<TcpStream>> {
-    let name = ServerName::try_from(name.to_owned()).unwrap();
-    let stream = server.connect().await;
-    // The server has made its certificate once it answers.
-    let mut first = [0; 0];
-    let _ = stream.try_read(&mut first);
-    soon(connector(folder).connect(name, stream)).await
+    shake_offering(server, folder, name, &[]).await
 }
 
-async fn until_made(folder: &Path) {
+pub(crate) async fn shake_offering(
+    server: &Server,
+    folder: &Path,
+    name: &str,
+    offers: &[&str],
+) -> std::io::Result<TlsStream<TcpStream>> {
+    let name = ServerName::try_from(name.to_owned()).unwrap();
+    let stream = server.connect().await;
+    soon(connector(folder, offers).connect(name, stream)).await
+}
+
+pub(crate) async fn until_made(folder: &Path) {
     soon(async {
         while !folder.join("tls/certificate.pem").exists() {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
