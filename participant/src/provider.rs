@@ -22,7 +22,7 @@ use crate::client::{Client, ClientError};
 use crate::durable;
 use crate::event::Event;
 use crate::guard::{Guard, GuardError};
-use crate::retry::{Passing, Patience, patiently};
+use crate::retry::{Passing, Patience, patiently, see_through};
 use crate::shutdown::Shutdown;
 use crate::wallet::Wallet;
 
@@ -106,6 +106,15 @@ impl ProviderError {
             Self::Claim(error) => error.code(),
         }
     }
+
+    const fn is_of_ledger(&self) -> bool {
+        matches!(
+            self,
+            Self::Ledger(_)
+                | Self::Agent(AgentError::Ledger(_))
+                | Self::Claim(ClaimError::Ledger(_))
+        )
+    }
 }
 
 impl Passing for ProviderError {
@@ -154,6 +163,9 @@ pub fn provide(
             Ok(false) => (wait_ms, waited_ms) = (config.patience.first_ms, 0),
             Err(error) if error.is_passing() && waited_ms < config.patience.total_ms => {
                 (server.tell)(&Event::Retrying { why: error.to_string() });
+                if error.is_of_ledger() {
+                    see_through(server.parts.ledger, server.parts.wallet);
+                }
                 shutdown.wait(std::time::Duration::from_millis(wait_ms));
                 waited_ms += wait_ms;
                 wait_ms = (wait_ms * 2).min(config.patience.longest_ms);
