@@ -152,13 +152,9 @@ pub fn provide(
     while !shutdown.requested() {
         match server.turn() {
             Ok(true) => return Ok(server.provided),
-            Ok(false) => {
-                server.interrupted = false;
-                (wait_ms, waited_ms) = (config.patience.first_ms, 0);
-            }
+            Ok(false) => (wait_ms, waited_ms) = (config.patience.first_ms, 0),
             Err(error) if error.is_passing() && waited_ms < config.patience.total_ms => {
                 (server.tell)(&Event::Retrying { why: error.to_string() });
-                server.interrupted = true;
                 shutdown.wait(std::time::Duration::from_millis(wait_ms));
                 waited_ms += wait_ms;
                 wait_ms = (wait_ms * 2).min(config.patience.longest_ms);
@@ -202,6 +198,12 @@ struct Served {
 impl Server<'_, '_> {
     /// Looks after every task once. True when all are over and it need not go on.
     fn turn(&mut self) -> Result<bool, ProviderError> {
+        let turned = self.look_and_ask();
+        self.interrupted = turned.is_err();
+        turned
+    }
+
+    fn look_and_ask(&mut self) -> Result<bool, ProviderError> {
         if !self.registered {
             let (wallet, client) = (self.parts.wallet, self.parts.client);
             if register(&self.guard, wallet, client, Role::Provider).map_err(AgentError::from)? {
