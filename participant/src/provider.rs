@@ -150,6 +150,7 @@ pub fn provide(
         tell,
         guard,
         registered: false,
+        interrupted: false,
         serving: BTreeMap::new(),
         over: BTreeSet::new(),
         skipped: BTreeSet::new(),
@@ -184,6 +185,10 @@ struct Server<'a, 'p> {
     tell: &'a mut dyn FnMut(&Event),
     guard: Guard,
     registered: bool,
+    /// The last turn failed. The next one asks without waiting: an answer shows that the other side
+    /// is back, and patience begins anew. Otherwise a coordinator that is killed while this
+    /// provider waits for it, and is back at once, would be asked less and less often.
+    interrupted: bool,
     /// Tasks that the stake is pledged to.
     serving: BTreeMap<TaskId, Served>,
     /// Tasks that are over, with their pay drawn.
@@ -195,6 +200,8 @@ struct Server<'a, 'p> {
 
 struct Served {
     spec: TaskSpec,
+    /// Whether a question for its work was answered; the first one does not wait.
+    ready: bool,
     /// Rounds whose report has been read, and the rows of the holdout that judged them.
     read: u32,
     exposed: Vec<u32>,
@@ -203,6 +210,12 @@ struct Served {
 impl Server<'_, '_> {
     /// Looks after every task once. True when all are over and it need not go on.
     fn turn(&mut self) -> Result<bool, ProviderError> {
+        let turned = self.look_and_ask();
+        self.interrupted = turned.is_err();
+        turned
+    }
+
+    fn look_and_ask(&mut self) -> Result<bool, ProviderError> {
         if !self.registered {
             let (wallet, client) = (self.parts.wallet, self.parts.client);
             if register(&self.guard, wallet, client, Role::Provider).map_err(AgentError::from)? {
@@ -262,7 +275,8 @@ impl Server<'_, '_> {
             (self.tell)(&Event::TaskSkipped { task, why });
             return Ok(());
         }
-        self.serving.insert(task, Served { spec: view.spec, read: 0, exposed: Vec::new() });
+        let served = Served { spec: view.spec, ready: false, read: 0, exposed: Vec::new() };
+        self.serving.insert(task, served);
         Ok(())
     }
 
@@ -310,8 +324,10 @@ impl Server<'_, '_> {
     }
 
     /// Asks for an order of a task, and does it.
-    fn ask(&mut self, task: TaskId, wait_ms: u64) -> Result<(), ProviderError> {
+    fn ask(&mut self, task: TaskId, share_ms: u64) -> Result<(), ProviderError> {
         let client = self.parts.client;
+        let ready = self.serving.get(&task).is_some_and(|served| served.ready);
+        let wait_ms = if ready && !self.interrupted { share_ms } else { 0 };
         let query = self.guard.sign(WorkQuery {
             market: client.coordinator().market,
             task,
@@ -319,7 +335,10 @@ impl Server<'_, '_> {
             expires: client.now().after_ms(EXPIRY_MS),
         });
         let order = match client.next_work(&query, wait_ms) {
-            Ok(order) => order,
+            Ok(order) => {
+                self.be_ready(task);
+                order
+            }
             // The task ended in between; the next look at it will show.
             Err(ClientError::Rejected(rejection))
                 if matches!(rejection.code, Code::TaskClosed | Code::WorkGone) =>
@@ -339,6 +358,14 @@ impl Server<'_, '_> {
         match order {
             Some(order) => self.serve(task, &order.body),
             None => Ok(()),
+        }
+    }
+
+    /// A question was answered, so the coordinator has written down who asked.
+    fn be_ready(&mut self, task: TaskId) {
+        if let Some(served) = self.serving.get_mut(&task).filter(|served| !served.ready) {
+            served.ready = true;
+            (self.tell)(&Event::Ready { task });
         }
     }
 
