@@ -243,7 +243,7 @@ pub const KEYS: &[Key] = &[
     Key {
         name: "ethereum.confirmations",
         meaning: "how many blocks deep something must be before it counts, its own block included",
-        bounds: "1 to 1000, default 1",
+        bounds: "1 to 64, default 1",
         example: "3",
         variable: "FLORIN_COORDINATOR_ETHEREUM_CONFIRMATIONS",
     },
@@ -257,8 +257,8 @@ pub const KEYS: &[Key] = &[
     Key {
         name: "ethereum.fee_max_wei",
         meaning: "most that a unit of gas may cost, in wei",
-        bounds: "1 to 1000000000000000, default 500000000000",
-        example: "500000000000",
+        bounds: "1 to 1000000000000000, default 100000000000",
+        example: "100000000000",
         variable: "FLORIN_COORDINATOR_ETHEREUM_FEE_MAX_WEI",
     },
     Key {

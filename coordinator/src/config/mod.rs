@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use florin_ledger::ethereum::Settings;
+use florin_ledger::limits::CONFIRMATIONS_MAX;
 use serde::Deserialize;
 
 pub use door::{Http2, Rate, Tls};
@@ -240,7 +241,7 @@ impl Config {
             ("in_flight_mib", self.in_flight_mib, 1, 1_048_576),
             ("holdout_mib_max", self.holdout_mib_max, 1, 4_096),
             ("round_mib_max", self.round_mib_max, 1, 1_048_576),
-            ("ethereum.confirmations", chain.confirmations, 1, 1_000),
+            ("ethereum.confirmations", chain.confirmations, 1, CONFIRMATIONS_MAX),
             ("ethereum.gas_max", chain.gas_max, 100_000, 1_000_000_000),
             ("ethereum.fee_max_wei", fee_max_wei, 1, 1_000_000_000_000_000),
             ("ethereum.resubmit_ms", chain.resubmit_ms, 1_000, 86_400_000),
