@@ -22,7 +22,8 @@ impl Systemd {
             return Self::default();
         };
         let mine = variable("WATCHDOG_PID").is_none_or(|id| id == std::process::id().to_string());
-        let alive_every = variable("WATCHDOG_USEC").filter(|_| mine).and_then(half);
+        let alive_every = variable("WATCHDOG_USEC").filter(|_| mine);
+        let alive_every = alive_every.as_deref().and_then(half);
         Self::at(&address, alive_every)
     }
 
@@ -84,7 +85,7 @@ impl Systemd {
 }
 
 /// Half of so many microseconds: twice in that time somebody must hear of us.
-fn half(microseconds: String) -> Option<Duration> {
+fn half(microseconds: &str) -> Option<Duration> {
     let time = Duration::from_micros(microseconds.parse().ok()?) / 2;
     (!time.is_zero()).then_some(time)
 }
@@ -145,7 +146,7 @@ mod tests {
         Systemd::at("relative", None).stopping();
         Systemd::at("/nowhere/at/all", None).stopping();
         Systemd::default().stopping();
-        assert_eq!(half("3000000".to_owned()), Some(Duration::from_millis(1_500)));
-        assert_eq!((half("0".to_owned()), half("x".to_owned())), (None, None));
+        assert_eq!(half("3000000"), Some(Duration::from_millis(1_500)));
+        assert_eq!((half("0"), half("x")), (None, None));
     }
 }
