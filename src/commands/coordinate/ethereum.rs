@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use florin_coordinator::LedgerPlace;
-use florin_ledger::ethereum::{EthereumLedger, Settings};
+use florin_ledger::ethereum::{Endpoint, EthereumLedger, Settings, chain_id};
 use florin_ledger::{Ledger, LedgerError};
 use florin_participant::{Patience, Shutdown, Wallet, patiently};
 
@@ -34,8 +34,9 @@ pub(super) fn open(
     let deployment = chain::read_deployment(file)?;
     let endpoint = chain::endpoint(rpc)?;
     let outbox = chain::outbox(&arguments.wallet.wallet);
-    wait_for(&|| chain::chain_of(&*endpoint).map(drop))?;
-    chain::check_chain(&*endpoint, deployment.chain)?;
+    let node: Arc<dyn Endpoint> = endpoint.clone();
+    wait_for(&|| chain_id(&node))?;
+    chain::check_history(&endpoint, &deployment)?;
     let ledger = wait_for(&|| {
         let ledger = EthereumLedger::open(endpoint.clone(), deployment, settings, &outbox)?;
         ledger.resume(wallet)?;
