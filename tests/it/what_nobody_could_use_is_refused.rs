@@ -46,6 +46,19 @@ fn contracts_that_are_no_market_are_refused_by_whoever_would_read_or_run_it() {
 }
 
 #[test]
+fn a_second_coordinator_of_the_same_market_is_refused() {
+    let market = TestMarket::open(Plan::honest(On::Ethereum, 1));
+    let rpc = market.chain().anvil.rpc.clone();
+    let file = |name: &str| market.file(name);
+    let (data, known) = (file("elsewhere"), file("deployment.toml"));
+    let (wallet, secret) = (file("coordinator.json"), file("passphrase"));
+    let signing = ["--wallet", &wallet, "--passphrase-file", &secret, "--data", &data];
+    let run = ["coordinate", "--listen", "127.0.0.1:0", "--ledger", "ethereum", "--rpc", &rpc];
+    let said = florin(&[&run[..], &signing, &["--deployment", &known]].concat());
+    said.refused(2, "COORDINATOR_RUNS");
+}
+
+#[test]
 fn tokens_that_nobody_could_use_are_not_deployed() {
     let market = TestMarket::open(Plan::honest(On::Ethereum, 1));
     let (rpc, real) = (market.chain().anvil.rpc.clone(), market.chain().deployment);
