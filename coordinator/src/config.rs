@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use florin_ledger::ethereum::Settings;
+use florin_ledger::limits::CONFIRMATIONS_MAX;
 use serde::Deserialize;
 
 /// Longest wait of a long poll, in milliseconds.
@@ -198,7 +199,7 @@ pub const KEYS: &[Key] = &[
     Key {
         name: "ethereum.confirmations",
         meaning: "how many blocks deep something must be before it counts, its own block included",
-        bounds: "1 to 1000, default 1",
+        bounds: "1 to 64, default 1",
         example: "3",
         variable: "FLORIN_COORDINATOR_ETHEREUM_CONFIRMATIONS",
     },
@@ -212,8 +213,8 @@ pub const KEYS: &[Key] = &[
     Key {
         name: "ethereum.fee_max_wei",
         meaning: "most that a unit of gas may cost, in wei",
-        bounds: "1 to 1000000000000000, default 500000000000",
-        example: "500000000000",
+        bounds: "1 to 1000000000000000, default 100000000000",
+        example: "100000000000",
         variable: "FLORIN_COORDINATOR_ETHEREUM_FEE_MAX_WEI",
     },
     Key {
@@ -327,7 +328,7 @@ impl Config {
             ("in_flight_mib", self.in_flight_mib, 1, 1_048_576),
             ("holdout_mib_max", self.holdout_mib_max, 1, 4_096),
             ("round_mib_max", self.round_mib_max, 1, 1_048_576),
-            ("ethereum.confirmations", chain.confirmations, 1, 1_000),
+            ("ethereum.confirmations", chain.confirmations, 1, CONFIRMATIONS_MAX),
             ("ethereum.gas_max", chain.gas_max, 100_000, 1_000_000_000),
             ("ethereum.fee_max_wei", fee_max_wei, 1, 1_000_000_000_000_000),
             ("ethereum.resubmit_ms", chain.resubmit_ms, 1_000, 86_400_000),

@@ -29,8 +29,16 @@ pub const RPC_RETRIES_MAX: u32 = 4;
 pub const OUTBOX_MAX: usize = 1_024;
 /// Versions of one transaction, each with a higher fee.
 pub const ATTEMPTS_MAX: usize = 16;
-/// How deep a transaction must lie before an outbox forgets it, in blocks.
+/// How deep a transaction must lie before an outbox forgets it, in blocks. At least [`CONFIRMATIONS_MAX`].
 pub const FORGET_DEPTH: u64 = 64;
+/// Most blocks that an Ethereum market waits for: nodes keep the state of the last 128, unless they keep all.
+pub const CONFIRMATIONS_MAX: u64 = 64;
+/// How often a node that lags behind what was seen before is asked again.
+pub const LAG_RETRIES_MAX: u32 = 10;
+/// Questions for events that one reading may take.
+pub const LOG_PAGES_MAX: usize = 100_000;
+/// Events that one reading may bring.
+pub const LOGS_MAX: usize = 2_000_000;
 /// Steps that one write on Ethereum takes at most: approvals before it, and repetitions because others came first.
 pub const STEPS_MAX: usize = 12;
 /// Tasks whose events a client keeps.

@@ -158,6 +158,12 @@ pub enum Event {
         /// The task.
         task: TaskId,
     },
+    /// The coordinator knows that this provider asks for the task's work: what it orders from now
+    /// on waits for this provider until it is due.
+    Ready {
+        /// The task.
+        task: TaskId,
+    },
     /// A task cannot be served.
     TaskSkipped {
         /// The task.
@@ -224,6 +230,9 @@ pub enum Event {
 }
 
 impl Event {
+    /// How the line of [`Event::Ready`] begins, for whoever waits for it in a provider's output.
+    pub const READY: &str = "ready: orders of task";
+
     /// Whether somebody should look at it: the other side did something it must not do.
     #[must_use]
     pub const fn is_alarm(&self) -> bool {
@@ -313,6 +322,9 @@ impl Event {
             ),
             Self::Staked { added, stake } => write!(f, "staked {added} FLN; {stake} FLN at risk"),
             Self::Pledged { task } => write!(f, "pledged the stake to task {}", task.short()),
+            Self::Ready { task } => {
+                write!(f, "{} {} wait for us from now on", Self::READY, task.short())
+            }
             Self::TaskSkipped { task, why } => write!(f, "task {} is skipped: {why}", task.short()),
             Self::Ordered { task, round, updates } => {
                 write!(f, "task {} round {round}: {updates} updates to value", task.short())

@@ -22,7 +22,7 @@ use crate::client::{Client, ClientError};
 use crate::durable;
 use crate::event::Event;
 use crate::guard::{Guard, GuardError};
-use crate::retry::{Passing, Patience, patiently};
+use crate::retry::{Passing, Patience, patiently, see_through};
 use crate::shutdown::Shutdown;
 use crate::wallet::Wallet;
 
@@ -106,6 +106,15 @@ impl ProviderError {
             Self::Claim(error) => error.code(),
         }
     }
+
+    const fn is_of_ledger(&self) -> bool {
+        matches!(
+            self,
+            Self::Ledger(_)
+                | Self::Agent(AgentError::Ledger(_))
+                | Self::Claim(ClaimError::Ledger(_))
+        )
+    }
 }
 
 impl Passing for ProviderError {
@@ -141,6 +150,7 @@ pub fn provide(
         tell,
         guard,
         registered: false,
+        interrupted: false,
         serving: BTreeMap::new(),
         over: BTreeSet::new(),
         skipped: BTreeSet::new(),
@@ -154,6 +164,9 @@ pub fn provide(
             Ok(false) => (wait_ms, waited_ms) = (config.patience.first_ms, 0),
             Err(error) if error.is_passing() && waited_ms < config.patience.total_ms => {
                 (server.tell)(&Event::Retrying { why: error.to_string() });
+                if error.is_of_ledger() {
+                    see_through(server.parts.ledger, server.parts.wallet);
+                }
                 shutdown.wait(std::time::Duration::from_millis(wait_ms));
                 waited_ms += wait_ms;
                 wait_ms = (wait_ms * 2).min(config.patience.longest_ms);
@@ -172,6 +185,10 @@ struct Server<'a, 'p> {
     tell: &'a mut dyn FnMut(&Event),
     guard: Guard,
     registered: bool,
+    /// The last turn failed. The next one asks without waiting: an answer shows that the other side
+    /// is back, and patience begins anew. Otherwise a coordinator that is killed while this
+    /// provider waits for it, and is back at once, would be asked less and less often.
+    interrupted: bool,
     /// Tasks that the stake is pledged to.
     serving: BTreeMap<TaskId, Served>,
     /// Tasks that are over, with their pay drawn.
@@ -183,6 +200,8 @@ struct Server<'a, 'p> {
 
 struct Served {
     spec: TaskSpec,
+    /// Whether a question for its work was answered; the first one does not wait.
+    ready: bool,
     /// Rounds whose report has been read, and the rows of the holdout that judged them.
     read: u32,
     exposed: Vec<u32>,
@@ -191,6 +210,12 @@ struct Served {
 impl Server<'_, '_> {
     /// Looks after every task once. True when all are over and it need not go on.
     fn turn(&mut self) -> Result<bool, ProviderError> {
+        let turned = self.look_and_ask();
+        self.interrupted = turned.is_err();
+        turned
+    }
+
+    fn look_and_ask(&mut self) -> Result<bool, ProviderError> {
         if !self.registered {
             let (wallet, client) = (self.parts.wallet, self.parts.client);
             if register(&self.guard, wallet, client, Role::Provider).map_err(AgentError::from)? {
@@ -250,7 +275,8 @@ impl Server<'_, '_> {
             (self.tell)(&Event::TaskSkipped { task, why });
             return Ok(());
         }
-        self.serving.insert(task, Served { spec: view.spec, read: 0, exposed: Vec::new() });
+        let served = Served { spec: view.spec, ready: false, read: 0, exposed: Vec::new() };
+        self.serving.insert(task, served);
         Ok(())
     }
 
@@ -298,8 +324,10 @@ impl Server<'_, '_> {
     }
 
     /// Asks for an order of a task, and does it.
-    fn ask(&mut self, task: TaskId, wait_ms: u64) -> Result<(), ProviderError> {
+    fn ask(&mut self, task: TaskId, share_ms: u64) -> Result<(), ProviderError> {
         let client = self.parts.client;
+        let ready = self.serving.get(&task).is_some_and(|served| served.ready);
+        let wait_ms = if ready && !self.interrupted { share_ms } else { 0 };
         let query = self.guard.sign(WorkQuery {
             market: client.coordinator().market,
             task,
@@ -307,7 +335,10 @@ impl Server<'_, '_> {
             expires: client.now().after_ms(EXPIRY_MS),
         });
         let order = match client.next_work(&query, wait_ms) {
-            Ok(order) => order,
+            Ok(order) => {
+                self.be_ready(task);
+                order
+            }
             // The task ended in between; the next look at it will show.
             Err(ClientError::Rejected(rejection))
                 if matches!(rejection.code, Code::TaskClosed | Code::WorkGone) =>
@@ -327,6 +358,14 @@ impl Server<'_, '_> {
         match order {
             Some(order) => self.serve(task, &order.body),
             None => Ok(()),
+        }
+    }
+
+    /// A question was answered, so the coordinator has written down who asked.
+    fn be_ready(&mut self, task: TaskId) {
+        if let Some(served) = self.serving.get_mut(&task).filter(|served| !served.ready) {
+            served.ready = true;
+            (self.tell)(&Event::Ready { task });
         }
     }
 

@@ -5,7 +5,7 @@ use florin_learning::{EngineKind, engine};
 use super::*;
 use crate::agent::{Participant, ParticipantConfig, Participation, participate};
 use crate::behaviour::Honest;
-use crate::testing::{Market, fln, rows, wallet};
+use crate::testing::{Lie, Market, fln, rows, wallet};
 
 const QUICK: Patience = Patience { first_ms: 1, longest_ms: 1, total_ms: 3 };
 
@@ -126,6 +126,20 @@ fn a_provider_stopped_after_any_step_stakes_once_and_is_paid_the_same() {
     }
 }
 
+/// A coordinator that is killed again and again, or a proxy without patience, cuts off every question that waits; the
+/// coordinator answers all others, so it is there, and whoever sleeps longer and longer misses orders.
+#[test]
+fn a_provider_whose_waiting_is_always_cut_off_is_paid_the_same() {
+    let market = Market::begin(1, true);
+    market.lie(Lie::CutPolls);
+    let other = participant(&market);
+    let mut events = Vec::new();
+    let done = run(&market, &config(&market), None, &mut events).unwrap();
+    other.join().unwrap();
+    assert!(done.finished);
+    assert_eq!((done.orders, done.claimed.is_zero()), (3, false));
+}
+
 #[test]
 fn a_stake_that_was_asked_back_is_taken_on_again() {
     let market = Market::begin(1, true);
@@ -168,6 +182,8 @@ fn without_names_every_task_that_pays_for_work_is_served() {
     let market = Market::begin(1, true);
     let config = ProviderConfig { tasks: None, ..config(&market) };
     let mut events = Vec::new();
-    run(&market, &config, Some(3), &mut events).unwrap();
+    run(&market, &config, Some(4), &mut events).unwrap();
     assert_eq!(events[2], Event::Pledged { task: market.task });
+    assert_eq!(events[3], Event::Ready { task: market.task });
+    assert_eq!(market.heard("POST", "work/next"), 1, "ready once a question was answered");
 }

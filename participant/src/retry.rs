@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use florin_ledger::LedgerError;
-use florin_protocol::Code;
+use florin_ledger::{Ledger, LedgerError};
+use florin_protocol::{Code, Signer};
 
 use crate::client::ClientError;
 use crate::shutdown::Shutdown;
@@ -84,6 +84,14 @@ pub fn patiently<T, E: Passing>(
         shutdown.wait(Duration::from_millis(wait_ms));
         waited_ms = waited_ms.saturating_add(wait_ms);
         wait_ms = wait_ms.saturating_mul(2).min(patience.longest_ms.max(1));
+    }
+}
+
+/// Sees through what the ledger still has to do for this account: a reorganisation may have undone something, and then
+/// the ledger says that it is unavailable until somebody writes. How that ends shows at the next try.
+pub(crate) fn see_through(ledger: &dyn Ledger, wallet: &dyn Signer) {
+    if let Err(error) = ledger.resume(wallet) {
+        tracing::debug!(%error, "what was sent to the ledger earlier is not seen through yet");
     }
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct SpendingArg {
     #[arg(long, value_name = "N", env = "FLORIN_CONFIRMATIONS", help_heading = HEADING,
           value_parser = clap::value_parser!(u64).range(1..=1_000))]
     pub(crate) confirmations: Option<u64>,
-    /// Most that a unit of gas may cost, in gwei [default: 500]
+    /// Most that a unit of gas may cost, in gwei [default: 100]
     #[arg(long, value_name = "N", env = "FLORIN_MAX_FEE_GWEI", help_heading = HEADING,
           value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub(crate) max_fee_gwei: Option<u64>,

@@ -153,17 +153,41 @@ impl Children {
         file: &Path,
         patience: Duration,
     ) -> anyhow::Result<String> {
+        self.wait_until(name, patience, || {
+            let text = std::fs::read_to_string(file).ok().filter(|text| text.ends_with('\n'))?;
+            Some(text.trim().to_owned())
+        })
+    }
+
+    /// Waits until the child `name` has told a line that begins so.
+    pub(super) fn wait_for_line(
+        &mut self,
+        name: &str,
+        begins: &str,
+        patience: Duration,
+    ) -> anyhow::Result<()> {
+        let log = self.logs.join(format!("{name}.log"));
+        self.wait_until(name, patience, || {
+            let told = std::fs::read_to_string(&log).ok()?;
+            told.lines().any(|line| line.starts_with(begins)).then_some(())
+        })
+    }
+
+    /// Looks again and again for what the child `name` does when it has started.
+    fn wait_until<T>(
+        &mut self,
+        name: &str,
+        patience: Duration,
+        look: impl Fn() -> Option<T>,
+    ) -> anyhow::Result<T> {
         let begun = Instant::now();
         loop {
-            if let Ok(text) = std::fs::read_to_string(file)
-                && text.ends_with('\n')
-            {
-                return Ok(text.trim().to_owned());
+            if let Some(found) = look() {
+                return Ok(found);
             }
             self.check()?;
             if begun.elapsed() > patience {
-                let log = self.logs.join(format!("{name}.log"));
-                let message = format!("{name} did not start; it said:\n{}", tail(&log));
+                let message = format!("{name} did not start; it said:\n{}", self.told(name));
                 return Err(Failure::fault("TIMEOUT", message).into());
             }
             std::thread::sleep(POLL);

@@ -19,6 +19,7 @@ use anyhow::Context;
 use florin_learning::DataSource;
 use florin_learning::data::load;
 use florin_ledger::Ledger;
+use florin_participant::Event;
 use florin_protocol::{Amount, Phase, Report, Round, TaskId};
 use serde_json::Value;
 
@@ -191,6 +192,8 @@ impl Play {
         call.extend(self.stage.signing("provider"));
         call.extend(self.engine());
         self.children.start("provider", &call)?;
+        // Before anybody can train: a round without a provider is not paid, and the money would not repeat.
+        self.children.wait_for_line("provider", Event::READY, PATIENCE)?;
         for actor in &self.stage.actors {
             let mut call = words(&["participate", "--task", &task.to_string()]);
             call.extend(self.market());

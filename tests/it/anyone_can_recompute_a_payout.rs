@@ -106,7 +106,7 @@ fn a_round_is_audited_while_the_next_one_runs_and_the_rows_of_the_next_are_still
     let task = market.publish();
     let mut all = market.everybody(task);
     market.wait_for(task, 2, Phase::Committing);
-    // Without the last of them this round or the next waits a minute for a commit or an upload.
+    // Without the last of them this round or the next waits in vain for a commit or an upload.
     all.last_mut().unwrap().kill();
     let name = task.to_string();
     let found = audit(&market, &market.url, &name).expect(0).json();

@@ -34,12 +34,20 @@ pub enum Token {
     Existing(Address),
 }
 
-/// Sends one contract after the other.
-struct Contract(Call);
+/// Sends one contract.
+struct Contract {
+    intent: Intent,
+    call: Call,
+}
 
 impl Planner for Contract {
-    fn plan(&self, _: Address, _: &Intent) -> Result<Step, LedgerError> {
-        Ok(Step::Send(self.0.clone()))
+    fn plan(&self, _: Address, intent: &Intent) -> Result<Step, LedgerError> {
+        if *intent == self.intent {
+            return Ok(Step::Send(self.call.clone()));
+        }
+        // An earlier run's contract, which this one cannot make.
+        let what = format!("{} was undone by the chain: deploy again", intent.summary());
+        Err(Refusal::Missing(what).into())
     }
 
     fn is_effective(&self, _: &Intent, _: &Receipt) -> bool {
@@ -104,8 +112,8 @@ fn put(
     arguments: &[u8],
 ) -> Result<(Address, u64), LedgerError> {
     let call = Call { to: None, data: [code, arguments].concat(), wei: 0 };
-    let intent = Intent::Deploy(name.to_owned());
-    match sender.carry_out(by, &intent, &Contract(call))? {
+    let intent = Intent::Deploy(name.to_owned(), *blake3::hash(&call.data).as_bytes());
+    match sender.carry_out(by, &intent, &Contract { intent: intent.clone(), call })? {
         Carried::By(Receipt { contract_address: Some(address), block_number, .. }) => {
             Ok((address.into(), block_number.to()))
         }

@@ -20,6 +20,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// JSON-RPC's code for too many calls.
 const LIMIT_EXCEEDED: i64 = -32_005;
+/// Parts of an address from this length on may be a key.
+const SECRET_MIN: usize = 6;
 /// Longest part of a foreign text that is passed on.
 const TEXT_MAX: usize = 300;
 
@@ -41,6 +43,8 @@ pub struct HttpEndpoint {
     agent: ureq::Agent,
     url: String,
     name: String,
+    /// What of the address may be a key.
+    secrets: Vec<String>,
     calls: AtomicU64,
     failures: AtomicU64,
     failing: AtomicU64,
@@ -74,10 +78,8 @@ impl HttpEndpoint {
     /// [`LedgerError::Unavailable`] for what is no address of a web service.
     pub fn new(url: &str) -> Result<Self, LedgerError> {
         let Some(name) = public_name(url) else {
-            let what = format!(
-                "{:?} is no address of a node: write it like http://127.0.0.1:8545",
-                cut(url)
-            );
+            let what =
+                "that is no address of a node: write it like http://127.0.0.1:8545".to_owned();
             return Err(LedgerError::Unavailable(what));
         };
         let config = ureq::Agent::config_builder()
@@ -89,6 +91,7 @@ impl HttpEndpoint {
         Ok(Self {
             agent: ureq::Agent::new_with_config(config),
             url: url.to_owned(),
+            secrets: secrets(url),
             name,
             calls: AtomicU64::new(0),
             failures: AtomicU64::new(0),
@@ -107,6 +110,12 @@ impl HttpEndpoint {
             failing: self.failing.load(Ordering::Relaxed),
             last_failure: last.clone(),
         }
+    }
+
+    /// A foreign text, short and without what may be a key.
+    fn clean(&self, text: &str) -> String {
+        let text = text.replace(&self.url, &self.name);
+        cut(&self.secrets.iter().fold(text, |text, secret| text.replace(secret, "…")))
     }
 
     fn once(&self, method: &str, params: &Value) -> Result<Value, EndpointError> {
@@ -135,22 +144,22 @@ impl HttpEndpoint {
         let lost = |what: String| EndpointError::Unreachable(what);
         let question = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
         // The address may hold a key: what goes wrong is told without it.
-        let told = |error: ureq::Error| lost(error.to_string().replace(&self.url, &self.name));
+        let told = |error: ureq::Error| lost(self.clean(&error.to_string()));
         let mut response = self.agent.post(&self.url).send_json(&question).map_err(told)?;
         let status = response.status();
         let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX);
         let text = body.read_to_string().map_err(told)?;
         let reply: Reply = match serde_json::from_str(&text) {
             Ok(reply) => reply,
-            Err(_) => return Err(lost(format!("status {status}: {}", cut(text.trim())))),
+            Err(_) => return Err(lost(format!("status {status}: {}", self.clean(text.trim())))),
         };
         match reply.error {
             Some(c) if c.code == LIMIT_EXCEEDED || status == 429 => {
-                Err(lost(format!("too many calls: {}", cut(&c.message))))
+                Err(lost(format!("too many calls: {}", self.clean(&c.message))))
             }
             Some(Complaint { code, message, data }) => Err(EndpointError::Answered {
                 code,
-                message: cut(&message),
+                message: self.clean(&message),
                 data: data.as_ref().and_then(revert_data),
             }),
             None => Ok(reply.result.unwrap_or(Value::Null)),
@@ -167,6 +176,15 @@ fn revert_data(data: &Value) -> Option<Vec<u8>> {
 
 fn cut(text: &str) -> String {
     text.chars().take(TEXT_MAX).collect()
+}
+
+/// Path, query and user of an address: what nobody should see.
+fn secrets(url: &str) -> Vec<String> {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let user = authority.rsplit_once('@').map(|(user, _)| user);
+    let parts = path.split(['/', '?', '#', '&', '=']).chain(user);
+    parts.filter(|part| part.len() >= SECRET_MIN).map(str::to_owned).collect()
 }
 
 /// Scheme, host and port: what may be shown.
@@ -213,6 +231,14 @@ mod tests {
         for wrong in ["127.0.0.1:8545", "ws://127.0.0.1", "http://", "http:///path"] {
             assert_eq!(name(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_nodes_words_are_passed_on_without_its_key() {
+        let endpoint =
+            HttpEndpoint::new("http://me:hunter22@10.0.0.1/v3/0123secret?k=abcdefg").unwrap();
+        let shown = endpoint.clean("Cannot POST /v3/0123secret?k=abcdefg for me:hunter22");
+        assert_eq!(shown, "Cannot POST /v3/…?k=… for …");
     }
 
     #[test]

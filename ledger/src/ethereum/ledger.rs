@@ -26,9 +26,10 @@ use crate::api::{
     BondState, Claim, Claimed, Ledger, LedgerError, Posted, Refusal, Settlement, SettlementStatus,
     Slash, StakeState, TaskState, Terms, TxId,
 };
+use crate::limits::CONFIRMATIONS_MAX;
 use crate::transaction::Outcome;
 
-/// Characters of a market's name in the names of its outboxes.
+/// Characters of a market's name in an outbox.
 const NAME_DIGITS: usize = 16;
 
 /// The market's contracts behind a node: a full [`Ledger`].
@@ -66,6 +67,12 @@ impl EthereumLedger {
         settings: Settings,
         outbox: &Path,
     ) -> Result<Self, LedgerError> {
+        if !(1..=CONFIRMATIONS_MAX).contains(&settings.confirmations) {
+            return Err(LedgerError::Unavailable(format!(
+                "confirmations = {}: use 1 to {CONFIRMATIONS_MAX}",
+                settings.confirmations
+            )));
+        }
         check(&endpoint, &deployment)?
             .map_err(|foreign| LedgerError::Unavailable(foreign.to_string()))?;
         let (node, chain) = (Node(endpoint), deployment.chain.0);
@@ -105,11 +112,8 @@ impl EthereumLedger {
         self.sender.node.get(self.deployment.market, getter, at)
     }
 
-    /// The state that readers see.
+    /// The state that readers see, always by its number: a node that lags behind has none rather than an older one.
     fn confirmed(&self) -> Result<At, LedgerError> {
-        if self.sender.settings.confirmations <= 1 {
-            return Ok(At::Latest);
-        }
         self.sender.confirmed().map(At::Block)
     }
 
@@ -287,6 +291,13 @@ impl Ledger for EthereumLedger {
         let status = view.map_or(SettlementStatus::Unknown, |view| view.status(payout));
         if status != SettlementStatus::Final {
             self.not_thrown_back()?;
+        }
+        if status == SettlementStatus::Unknown && self.sender.settings.confirmations > 1 {
+            let at_tip = self.tip_view(task)?.map(|view| view.status(payout));
+            if at_tip.is_some_and(|status| status != SettlementStatus::Unknown) {
+                let what = "the settlement is in a block that is not deep enough yet";
+                return Err(LedgerError::Unavailable(what.to_owned()));
+            }
         }
         Ok(status)
     }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::endpoint::{Endpoint, EndpointError};
 use crate::api::LedgerError;
+use crate::limits::{LOG_PAGES_MAX, LOGS_MAX};
 
 /// A state to be asked about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,6 +175,18 @@ impl Node {
         })
     }
 
+    /// The block with this number; nothing where the node has none.
+    pub(super) fn block_if_any(&self, number: u64) -> Result<Option<Block>, LedgerError> {
+        self.ask("eth_getBlockByNumber", json!([At::Block(number).tag(), false]))
+    }
+
+    /// Whether a receipt's block is in the chain: nodes may show receipts from blocks that a reorganisation has thrown
+    /// out.
+    pub(super) fn is_in_chain(&self, receipt: &Receipt) -> Result<bool, LedgerError> {
+        let block = self.block_if_any(receipt.block())?;
+        Ok(block.is_some_and(|block| block.hash == receipt.block_hash))
+    }
+
     /// Tries a call without carrying it out.
     pub(super) fn call(
         &self,
@@ -280,7 +293,16 @@ impl Node {
     pub(super) fn logs(&self, filter: &Filter, blocks_max: u64) -> Result<Vec<Log>, LedgerError> {
         let mut logs = Vec::new();
         let (mut first, mut most) = (filter.first, blocks_max.max(1));
+        let mut pages = 0usize;
         while first <= filter.last {
+            pages = pages.saturating_add(1);
+            if pages > LOG_PAGES_MAX || logs.len() > LOGS_MAX {
+                let (name, from, to) = (self.0.name(), filter.first, filter.last);
+                return Err(LedgerError::Unavailable(format!(
+                    "{name}: blocks {from} to {to} have more events than are read at once \
+                     ({LOGS_MAX} in {LOG_PAGES_MAX} questions)"
+                )));
+            }
             let last = first.saturating_add(most.saturating_sub(1)).min(filter.last);
             match self.logs_of(filter, first, last) {
                 Ok(found) => {

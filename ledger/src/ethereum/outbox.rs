@@ -1,7 +1,7 @@
 //! What an account has sent: every signed transaction is here, durably, before it leaves.
 //!
-//! One file for each account and market. Who has it open is the only one that writes for that account, so that a nonce
-//! is never given to two transactions.
+//! One file for each account on a chain, whatever markets it is in there. Who has it open is the only one that writes for
+//! that account, so that a nonce is never given to two transactions.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -34,8 +34,8 @@ pub(super) enum Intent {
     Mark(TaskId),
     /// Wei for somebody else's gas.
     Ether(Address, u128),
-    /// A new contract.
-    Deploy(String),
+    /// A new contract: its name, and the hash of what makes it.
+    Deploy(String, [u8; 32]),
 }
 
 impl Intent {
@@ -49,7 +49,23 @@ impl Intent {
             }
             Self::Mark(task) => format!("mark the settlements of task {}…", task.short()),
             Self::Ether(to, wei) => format!("give {wei} wei to {to}"),
-            Self::Deploy(name) => format!("deploy {name}"),
+            Self::Deploy(name, _) => format!("deploy {name}"),
+        }
+    }
+
+    /// Whether the contracts see to it that a second time changes nothing. What they cannot tell from a first time is
+    /// never sent again because the first one seems to have failed.
+    pub(super) const fn is_repeatable(&self) -> bool {
+        match self {
+            Self::Act(action) => !matches!(
+                action,
+                Action::Transfer { .. }
+                    | Action::Bond { .. }
+                    | Action::Stake { .. }
+                    | Action::Slash(_)
+            ),
+            Self::Approve(_) | Self::Mark(_) => true,
+            Self::Ether(..) | Self::Deploy(..) => false,
         }
     }
 }
@@ -76,6 +92,8 @@ impl Attempt {
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub(super) struct Entry {
     pub(super) nonce: u64,
+    /// Whose market it is for, by its name: only there is known how to do it anew.
+    pub(super) market: String,
     pub(super) intent: Intent,
     pub(super) to: Option<Address>,
     pub(super) data: Vec<u8>,
@@ -85,6 +103,22 @@ pub(super) struct Entry {
     pub(super) attempts: Vec<Attempt>,
     /// The block in which it was seen, deep enough.
     pub(super) mined: Option<Mined>,
+    /// Whether whoever asked for it was told that it is done.
+    pub(super) answered: bool,
+    /// The nonce of a transaction that a reorganisation undid, and that this one does anew.
+    pub(super) redo_of: Option<u64>,
+}
+
+impl Entry {
+    /// Whether it must come to a success: it had been one.
+    pub(super) fn is_promised(&self) -> bool {
+        self.redo_of.is_some() || self.has_succeeded().is_some()
+    }
+
+    /// Where it was done.
+    pub(super) fn has_succeeded(&self) -> Option<Mined> {
+        self.mined.filter(|mined| mined.succeeded)
+    }
 }
 
 /// Where a transaction was found.
@@ -95,6 +129,8 @@ pub(super) struct Mined {
     pub(super) hash: [u8; 32],
     /// The transaction's hash.
     pub(super) transaction: [u8; 32],
+    /// Whether it did what it was for; otherwise it reverted.
+    pub(super) succeeded: bool,
 }
 
 impl Mined {
@@ -103,6 +139,7 @@ impl Mined {
             block: receipt.block(),
             hash: receipt.block_hash.0,
             transaction: receipt.transaction_hash.0,
+            succeeded: receipt.succeeded(),
         }
     }
 }
@@ -193,6 +230,16 @@ impl Outbox {
             entries.push(entry);
         }
         Ok(entries)
+    }
+
+    /// What a nonce was given to.
+    pub(super) fn entry(&self, nonce: u64) -> Result<Option<Entry>, LedgerError> {
+        Ok(self.entries()?.into_iter().find(|entry| entry.nonce == nonce))
+    }
+
+    /// The highest nonce in it.
+    pub(super) fn last_nonce(&self) -> Result<Option<u64>, LedgerError> {
+        Ok(self.entries()?.last().map(|entry| entry.nonce))
     }
 
     /// Keeps an entry in place of what its nonce had; returns when that is durable.

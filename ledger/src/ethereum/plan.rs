@@ -12,7 +12,7 @@ use super::contracts::{FlorinToken, Market};
 use super::history::View;
 use super::node::{Answer, At, Call, Receipt};
 use super::outbox::Intent;
-use super::refusals::{Reverted, amount, read};
+use super::refusals::{Reverted, amount as units, read};
 use super::sender::{Planner, Step};
 use crate::action::Action;
 use crate::api::{Claim, LedgerError, Posted, Refusal, Settlement, Slash, Terms};
@@ -29,6 +29,8 @@ enum Tried {
     Fine(Vec<u8>),
     Stale,
     Allowance,
+    /// The token stops it, in words of its own.
+    Foreign(Refusal),
 }
 
 /// A plan, or that the chain moved while it was made.
@@ -56,7 +58,7 @@ impl Planner for EthereumLedger {
             Intent::Ether(to, wei) => {
                 return Ok(Step::Send(Call { to: Some(*to), data: Vec::new(), wei: *wei }));
             }
-            Intent::Deploy(name) => {
+            Intent::Deploy(name, _) => {
                 let what = format!("{name} is gone from the chain: deploy again");
                 return Err(Refusal::Missing(what).into());
             }
@@ -153,6 +155,7 @@ impl EthereumLedger {
                 Reverted::Refused(refusal) => Err(refusal.into()),
                 Reverted::Stale => Ok(Tried::Stale),
                 Reverted::Allowance => Ok(Tried::Allowance),
+                Reverted::Foreign(refusal) => Ok(Tried::Foreign(refusal)),
             },
         }
     }
@@ -163,6 +166,7 @@ impl EthereumLedger {
         Ok(match self.tried(from, &call)? {
             Tried::Fine(_) => Step::Send(call).into(),
             Tried::Stale | Tried::Allowance => Plan::Again,
+            Tried::Foreign(refusal) => return Err(refusal.into()),
         })
     }
 
@@ -187,12 +191,40 @@ impl EthereumLedger {
         let call = self.market_call(call);
         Ok(match self.tried(from, &call)? {
             Tried::Fine(_) => Step::Send(call).into(),
-            Tried::Allowance => {
-                let units = amount.units();
-                Step::First(Box::new((Intent::Approve(units), self.approval(units)))).into()
-            }
             Tried::Stale => Plan::Again,
+            Tried::Allowance => self.approval_step(from, amount.units())?.into(),
+            // Not every token says in words known here that it wants an approval: whether there is one can be asked.
+            Tried::Foreign(refusal) => {
+                let available = self.owned(from)?;
+                if available < amount {
+                    let (account, needed) = (from, amount);
+                    return Err(Refusal::Insufficient { account, available, needed }.into());
+                }
+                if self.allowance(from)? >= alloy_primitives::U256::from(amount.units()) {
+                    return Err(refusal.into());
+                }
+                self.approval_step(from, amount.units())?.into()
+            }
         })
+    }
+
+    /// What an account has now.
+    fn owned(&self, account: Address) -> Result<Amount, LedgerError> {
+        let getter = FlorinToken::balanceOfCall { account: account.0.into() };
+        self.sender.node.get(self.deployment.token, &getter, At::Latest).map(units)
+    }
+
+    /// How much the market may take from a wallet.
+    fn allowance(&self, owner: Address) -> Result<alloy_primitives::U256, LedgerError> {
+        let spender = alloy_primitives::Address::from(self.deployment.market.0);
+        let getter = FlorinToken::allowanceCall { owner: owner.0.into(), spender };
+        self.sender.node.get(self.deployment.token, &getter, At::Latest)
+    }
+
+    /// Some tokens let an approval only be changed from or to nothing.
+    fn approval_step(&self, from: Address, units: u128) -> Result<Step, LedgerError> {
+        let units = if self.allowance(from)?.is_zero() { units } else { 0 };
+        Ok(Step::First(Box::new((Intent::Approve(units), self.approval(units)))))
     }
 
     fn transfer_plan(
@@ -209,8 +241,7 @@ impl EthereumLedger {
             let what = "a transfer of 0 FLN: name an amount above zero".to_owned();
             return Err(Refusal::Meaningless(what).into());
         }
-        let getter = FlorinToken::balanceOfCall { account: from.0.into() };
-        let available = amount(self.sender.node.get(self.deployment.token, &getter, At::Latest)?);
+        let available = self.owned(from)?;
         if available < value {
             return Err(Refusal::Insufficient { account: from, available, needed: value }.into());
         }
@@ -220,6 +251,7 @@ impl EthereumLedger {
         Ok(match self.tried(from, &call)? {
             Tried::Fine(_) => Step::Send(call).into(),
             Tried::Stale | Tried::Allowance => Plan::Again,
+            Tried::Foreign(refusal) => return Err(refusal.into()),
         })
     }
 
@@ -326,6 +358,7 @@ impl EthereumLedger {
                 }
             }
             Tried::Stale | Tried::Allowance => Plan::Again,
+            Tried::Foreign(refusal) => return Err(refusal.into()),
         })
     }
 }

@@ -17,6 +17,8 @@ pub(super) enum Reverted {
     Stale,
     /// The market may not take so much from the wallet yet.
     Allowance,
+    /// The token's own words, or none: it may be for want of an approval.
+    Foreign(Refusal),
 }
 
 /// Amounts of a contract, cut to what an [`Amount`] can say: more than any supply either way.
@@ -50,11 +52,7 @@ fn foreign(data: &[u8]) -> Reverted {
         _ if data.is_empty() => "without a reason".to_owned(),
         _ => format!("with 0x{}", hex::encode(data.get(..36).unwrap_or(data))),
     };
-    // OpenZeppelin's tokens before version 5 say it in words.
-    if text.contains("allowance") {
-        return Reverted::Allowance;
-    }
-    Reverted::Refused(Refusal::Meaningless(format!("a contract stops the transaction: {text}")))
+    Reverted::Foreign(Refusal::Meaningless(format!("a contract stops the transaction: {text}")))
 }
 
 fn task(id: alloy_primitives::B256) -> TaskId {
@@ -117,7 +115,7 @@ mod tests {
     #[test]
     fn each_refusal_of_a_contract_has_its_code() {
         let code = |data: Vec<u8>| match read(&data) {
-            Reverted::Refused(refusal) => refusal.code(),
+            Reverted::Refused(refusal) | Reverted::Foreign(refusal) => refusal.code(),
             Reverted::Stale => "stale",
             Reverted::Allowance => "allowance",
         };
@@ -134,7 +132,7 @@ mod tests {
         assert_eq!(code(token.abi_encode()), "allowance");
         assert_eq!(code(Vec::new()), "MEANINGLESS");
         let words = Revert { reason: "no".to_owned() };
-        let Reverted::Refused(refusal) = read(&words.abi_encode()) else { panic!("refused") };
+        let Reverted::Foreign(refusal) = read(&words.abi_encode()) else { panic!("its own words") };
         assert_eq!(refusal.to_string(), "a contract stops the transaction: no");
     }
 }

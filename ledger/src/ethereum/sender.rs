@@ -7,7 +7,9 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use alloy_primitives::B256;
 use florin_protocol::{Address, Signer};
@@ -17,9 +19,11 @@ use super::outbox::{Entry, Intent, Mined, Outbox};
 use super::settings::Settings;
 use super::transit::{Look, Seen};
 use crate::api::{LedgerError, Refusal};
-use crate::limits::{FORGET_DEPTH, STEPS_MAX};
+use crate::limits::{FORGET_DEPTH, LAG_RETRIES_MAX, STEPS_MAX};
 use crate::transaction::Outcome;
 
+/// Pause before a node that lags behind is asked again.
+const LAG_PAUSE: Duration = Duration::from_millis(100);
 /// Gas beyond the estimate, in sixteenths: the next block's state may take a little more.
 const GAS_EXTRA_16THS: u64 = 4;
 
@@ -53,18 +57,27 @@ pub(super) enum Carried {
     By(Receipt),
 }
 
+/// What a transaction does anew: the nonce of the one that a reorganisation undid, and whether its sender had been told.
+#[derive(Clone, Copy)]
+struct Redo {
+    of: u64,
+    answered: bool,
+}
+
 /// Sends for any number of accounts on one chain.
 pub(super) struct Sender {
     pub(super) node: Node,
     pub(super) chain: u64,
     pub(super) settings: Settings,
     folder: PathBuf,
-    /// Sets this market's outboxes apart from others' in the same folder.
-    name: String,
+    /// Sets this market's transactions apart from others' in the same outboxes.
+    market: String,
     turns: Mutex<BTreeMap<Address, Arc<Mutex<()>>>>,
-    /// The youngest transaction of each account that has written here. As long as it is in its block, everything before
-    /// it is too.
+    /// The youngest transaction of each account that has written here. As long as its block is in the chain, everything
+    /// before it is too.
     youngest: Mutex<BTreeMap<Address, Mined>>,
+    /// The newest block that has counted so far.
+    seen: AtomicU64,
 }
 
 impl Sender {
@@ -73,19 +86,48 @@ impl Sender {
         chain: u64,
         settings: Settings,
         folder: &Path,
-        name: String,
+        market: String,
     ) -> Self {
-        let (turns, youngest) = (Mutex::default(), Mutex::default());
-        Self { node, chain, settings, folder: folder.to_owned(), name, turns, youngest }
+        let (turns, youngest, seen) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
+        Self { node, chain, settings, folder: folder.to_owned(), market, turns, youngest, seen }
     }
 
-    /// The newest block that counts as having happened.
+    /// The newest block that counts as having happened: never an older one than this process has gone by before, though
+    /// nodes behind one address are not equally far.
     pub(super) fn confirmed(&self) -> Result<u64, LedgerError> {
-        Ok(self.settings.counted(self.node.tip()?))
+        let mine = {
+            let youngest = self.youngest.lock().unwrap_or_else(PoisonError::into_inner);
+            youngest.values().map(|mined| mined.block).max().unwrap_or_default()
+        };
+        let mut tip = 0;
+        for retry in 0..=LAG_RETRIES_MAX {
+            if retry > 0 {
+                std::thread::sleep(LAG_PAUSE);
+            }
+            let seen = self.seen.load(Ordering::SeqCst);
+            tip = self.node.tip()?;
+            let counted = self.settings.counted(tip);
+            if tip >= mine && counted >= seen {
+                self.seen.fetch_max(counted, Ordering::SeqCst);
+                return Ok(counted);
+            }
+        }
+        Err(self.behind(&format!("it is at block {tip}, and was further before")))
+    }
+
+    /// The newest block that counts, as the node has it now.
+    pub(super) fn counted(&self) -> Result<u64, LedgerError> {
+        let counted = self.settings.counted(self.node.tip()?);
+        self.seen.fetch_max(counted, Ordering::SeqCst);
+        Ok(counted)
+    }
+
+    fn behind(&self, what: &str) -> LedgerError {
+        LedgerError::Unavailable(format!("{} is behind: {what}", self.node.0.name()))
     }
 
     /// Carries an intent out. What an earlier run left over is seen through first; if the same intent was among that,
-    /// it is done.
+    /// and nobody has been told yet that it is done, it is done.
     pub(super) fn carry_out(
         &self,
         by: &dyn Signer,
@@ -95,11 +137,49 @@ impl Sender {
         let turn = self.turn(by.address());
         let _mine = turn.lock().unwrap_or_else(PoisonError::into_inner);
         let outbox = self.outbox(by.address())?;
-        let resumed = self.resolve(&outbox, by, planner)?;
-        if let Some((_, receipt)) = resumed.into_iter().find(|(left, _)| left == intent) {
-            return Ok(Carried::By(receipt));
+        self.resolve(&outbox, by, planner)?;
+        // What the contracts let happen once is asked of them first: they know best.
+        if intent.is_repeatable() {
+            return match self.pursue(&outbox, by, intent, planner, None) {
+                Err(error @ LedgerError::Refused(_)) => {
+                    let earlier = self.unanswered(&outbox, intent, planner).ok().flatten();
+                    earlier.map(Carried::By).ok_or(error)
+                }
+                carried => carried,
+            };
         }
-        self.pursue(&outbox, by, intent, planner)
+        match self.unanswered(&outbox, intent, planner)? {
+            Some(receipt) => Ok(Carried::By(receipt)),
+            None => self.pursue(&outbox, by, intent, planner, None),
+        }
+    }
+
+    /// What an earlier run got done for the same intent, and told nobody. Whoever asks again hears of it now.
+    fn unanswered(
+        &self,
+        outbox: &Outbox,
+        intent: &Intent,
+        planner: &dyn Planner,
+    ) -> Result<Option<Receipt>, LedgerError> {
+        for mut entry in outbox.entries()? {
+            let Some(mined) = entry.has_succeeded() else { continue };
+            let is_it = entry.market == self.market && entry.intent == *intent;
+            if entry.answered || !is_it || !self.is_in_place(&mined)? {
+                continue;
+            }
+            let receipt = self.node.receipt(B256::from(mined.transaction))?;
+            let Some(receipt) = receipt.filter(|receipt| receipt.block_hash.0 == mined.hash) else {
+                return Err(self.behind("it has no receipt of what is in its chain"));
+            };
+            entry.answered = true;
+            outbox.put(&entry)?;
+            if planner.is_effective(intent, &receipt) {
+                let summary = intent.summary();
+                tracing::warn!(summary, "an earlier run has sent this; it is done, not sent again");
+                return Ok(Some(receipt));
+            }
+        }
+        Ok(None)
     }
 
     /// Sees through what an earlier run left over.
@@ -110,7 +190,7 @@ impl Sender {
             return Ok(());
         }
         let outbox = self.outbox(by.address())?;
-        self.resolve(&outbox, by, planner).map(drop)
+        self.resolve(&outbox, by, planner)
     }
 
     /// Whether a reorganisation has moved or thrown out what an account of this process had sent. What was thrown out is
@@ -119,27 +199,27 @@ impl Sender {
         let youngest = self.youngest.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut thrown_back = false;
         for (account, mined) in youngest {
-            if self.is_in_place(&mined)? {
-                continue;
-            }
-            let others = thrown_back;
-            thrown_back = true;
-            let turn = self.turn(account);
-            let Ok(_mine) = turn.try_lock() else { continue };
-            // Whoever writes for the account now sees to it as well.
-            let Ok(outbox) = Outbox::open(&self.file(account), 0) else { continue };
-            if self.came_back(&outbox, account, planner)? {
-                thrown_back = others;
-                continue;
-            }
-            let count = self.node.nonce(account, At::Latest)?;
-            for entry in outbox.entries()? {
-                if entry.nonce >= count {
-                    self.broadcast(&entry);
-                }
+            if !self.is_in_place(&mined)? && !self.is_back(account, planner)? {
+                thrown_back = true;
             }
         }
         Ok(thrown_back)
+    }
+
+    /// Whether all that an account had done is done again after a reorganisation; what is not yet is broadcast.
+    fn is_back(&self, account: Address, planner: &dyn Planner) -> Result<bool, LedgerError> {
+        let turn = self.turn(account);
+        // Whoever writes for the account now sees to it as well.
+        let Ok(_mine) = turn.try_lock() else { return Ok(false) };
+        let Ok(outbox) = Outbox::open(&self.file(account), 0) else { return Ok(false) };
+        if self.came_back(&outbox, account, planner)? {
+            return Ok(true);
+        }
+        let count = self.node.nonce(account, At::Latest)?;
+        for entry in outbox.entries()?.iter().filter(|entry| entry.nonce >= count) {
+            self.broadcast(entry);
+        }
+        Ok(false)
     }
 
     /// Whether everything that was done is in blocks again and did the same: then it is noted where.
@@ -153,9 +233,11 @@ impl Sender {
             if entry.mined.is_none() {
                 continue;
             }
+            let is_mine = entry.market == self.market;
             match self.look(account, &entry)? {
                 Look::Deep(receipt)
-                    if receipt.succeeded() && planner.is_effective(&entry.intent, &receipt) =>
+                    if receipt.succeeded() == entry.has_succeeded().is_some()
+                        && (!is_mine || planner.is_effective(&entry.intent, &receipt)) =>
                 {
                     entry.mined = Some(Mined::of(&receipt));
                     outbox.put(&entry)?;
@@ -167,9 +249,12 @@ impl Sender {
         Ok(true)
     }
 
+    /// Whether a block is in the chain still. Receipts would not tell: nodes forget some, and keep others too long.
     fn is_in_place(&self, mined: &Mined) -> Result<bool, LedgerError> {
-        let receipt = self.node.receipt(B256::from(mined.transaction))?;
-        Ok(receipt.is_some_and(|receipt| receipt.block_hash.0 == mined.hash))
+        match self.node.block_if_any(mined.block)? {
+            Some(block) => Ok(block.hash.0 == mined.hash),
+            None => Err(self.behind(&format!("it has no block {}", mined.block))),
+        }
     }
 
     fn turn(&self, account: Address) -> Arc<Mutex<()>> {
@@ -180,78 +265,99 @@ impl Sender {
     fn file(&self, account: Address) -> PathBuf {
         let account = account.to_string();
         let account = account.trim_start_matches("0x").to_ascii_lowercase();
-        self.folder.join(format!("{}-{account}.redb", self.name))
+        self.folder.join(format!("{}-{account}.redb", self.chain))
     }
 
     fn outbox(&self, account: Address) -> Result<Outbox, LedgerError> {
         Outbox::open(&self.file(account), self.settings.patience_ms)
     }
 
-    /// Deals with everything that is in the outbox, and returns what had not been mined before.
+    /// Deals with everything that is in the outbox. What was for another market is seen into a block, because nonces
+    /// follow each other, and left for that market to judge.
     fn resolve(
         &self,
         outbox: &Outbox,
         by: &dyn Signer,
         planner: &dyn Planner,
-    ) -> Result<Vec<(Intent, Receipt)>, LedgerError> {
-        let tip = self.node.tip()?;
-        let mut entries = outbox.entries()?;
-        // What lies deep in the chain is forgotten before anything is judged: nodes forget its receipts too.
-        let is_deep =
-            |entry: &Entry| entry.mined.is_some_and(|m| m.block.saturating_add(FORGET_DEPTH) < tip);
-        for entry in entries.iter().filter(|entry| is_deep(entry)) {
-            outbox.remove(entry.nonce)?;
+    ) -> Result<(), LedgerError> {
+        let open = self.unsettled(outbox)?;
+        // All of them first, so that none has to wait for the nonce before it.
+        for entry in &open {
+            self.broadcast(entry);
         }
-        entries.retain(|entry| !is_deep(entry));
-        let youngest = entries.iter().filter_map(|entry| entry.mined).max_by_key(|m| m.block);
-        let all_in_place = match &youngest {
-            Some(mined) => self.is_in_place(mined)?,
-            None => true,
-        };
-        let mut found = Vec::new();
-        for entry in entries {
-            match entry.mined {
-                Some(_) if all_in_place => {}
-                mined => {
-                    let intent = entry.intent.clone();
-                    let seen = self.see_through(outbox, by, entry)?;
-                    found.extend(self.after(outbox, by, planner, &intent, mined, seen)?);
-                }
+        for entry in open {
+            if entry.market == self.market {
+                let seen = self.see_through(outbox, by, entry.clone())?;
+                self.after(outbox, by, planner, &entry, seen)?;
+            } else if entry.mined.is_none() {
+                self.see_through(outbox, by, entry)?;
             }
         }
-        self.note(outbox, by.address())?;
-        Ok(found)
+        self.note(outbox, by.address())
     }
 
-    /// What follows from the fate of a transaction that was left over. One that had been reported as done and is not
-    /// any more is done anew.
+    /// What is not known to be in the chain. What lies deep in it is forgotten, before anything is judged: nodes forget
+    /// as well.
+    fn unsettled(&self, outbox: &Outbox) -> Result<Vec<Entry>, LedgerError> {
+        let entries = outbox.entries()?;
+        if entries.is_empty() {
+            return Ok(entries);
+        }
+        let tip = self.node.tip()?;
+        let is_deep = |mined: &Mined| mined.block.saturating_add(FORGET_DEPTH) < tip;
+        let (deep, fresh): (Vec<_>, Vec<_>) =
+            entries.into_iter().partition(|entry| entry.mined.as_ref().is_some_and(is_deep));
+        for entry in deep {
+            outbox.remove(entry.nonce)?;
+        }
+        let youngest = fresh.iter().filter_map(|entry| entry.mined).max_by_key(|m| m.block);
+        let all_in_place = youngest.map_or(Ok(true), |mined| self.is_in_place(&mined))?;
+        let mut unsettled = Vec::new();
+        for entry in fresh {
+            let is_settled = match &entry.mined {
+                None => false,
+                Some(mined) => all_in_place || self.is_in_place(mined)?,
+            };
+            if !is_settled {
+                unsettled.push(entry);
+            }
+        }
+        Ok(unsettled)
+    }
+
+    /// What follows from the fate of a transaction that was left over. One that had succeeded and does not any more is
+    /// done anew; its record stays until the new one is on record.
     fn after(
         &self,
         outbox: &Outbox,
         by: &dyn Signer,
         planner: &dyn Planner,
-        intent: &Intent,
-        mined: Option<Mined>,
+        entry: &Entry,
         seen: Seen,
-    ) -> Result<Option<(Intent, Receipt)>, LedgerError> {
-        let summary = intent.summary();
+    ) -> Result<(), LedgerError> {
+        let (intent, summary) = (&entry.intent, entry.intent.summary());
         match seen {
-            Seen::Done(receipt) if mined.is_none() => return Ok(Some((intent.clone(), receipt))),
-            Seen::Done(receipt) if planner.is_effective(intent, &receipt) => return Ok(None),
-            Seen::Reverted | Seen::Displaced if mined.is_none() => {
+            Seen::Done(_) if !entry.is_promised() => return Ok(()),
+            Seen::Done(receipt) if planner.is_effective(intent, &receipt) => return Ok(()),
+            Seen::Reverted | Seen::Displaced if !entry.is_promised() => {
                 tracing::warn!(summary, "a transaction of an earlier run came to nothing");
-                return Ok(None);
+                return Ok(());
             }
-            _ => tracing::warn!(summary, "undone by a reorganisation of the chain; doing it again"),
+            _ => {}
         }
-        match self.pursue(outbox, by, intent, planner) {
-            Ok(_) => {}
-            Err(LedgerError::Refused(refusal)) => {
-                tracing::warn!(summary, %refusal, "it cannot be done again");
+        let is_redone = |other: &Entry| other.redo_of == Some(entry.nonce);
+        if !outbox.entries()?.iter().any(is_redone) {
+            tracing::warn!(summary, "undone by a reorganisation of the chain; doing it again");
+            let redo = Redo { of: entry.nonce, answered: entry.answered };
+            match self.pursue(outbox, by, intent, planner, Some(redo)) {
+                Ok(_) => {}
+                Err(LedgerError::Refused(refusal)) => {
+                    tracing::warn!(summary, %refusal, "it cannot be done again");
+                }
+                Err(error) => return Err(error),
             }
-            Err(error) => return Err(error),
         }
-        Ok(None)
+        outbox.remove(entry.nonce)
     }
 
     /// Plans and sends until the intent is carried out.
@@ -261,6 +367,7 @@ impl Sender {
         by: &dyn Signer,
         intent: &Intent,
         planner: &dyn Planner,
+        redo: Option<Redo>,
     ) -> Result<Carried, LedgerError> {
         let mut before = None;
         for _ in 0..STEPS_MAX {
@@ -274,15 +381,19 @@ impl Sender {
                                     market that it says it is, or its token is a strange one";
                         return Err(Refusal::Meaningless(what.to_owned()).into());
                     }
-                    self.send(outbox, by, first.clone(), call)?;
+                    self.send(outbox, by, first.clone(), call, None)?;
                     before = Some(first);
                 }
                 Step::Send(call) => {
-                    // What reverts, or was displaced, is planned anew: that finds the reason.
-                    if let Some(Seen::Done(receipt)) =
-                        self.send(outbox, by, intent.clone(), call)?
-                    {
-                        return Ok(Carried::By(receipt));
+                    match self.send(outbox, by, intent.clone(), call, redo)? {
+                        Some(Seen::Done(receipt)) => return Ok(Carried::By(receipt)),
+                        Some(_) if !intent.is_repeatable() => {
+                            // Only to hear the reason, if there still is one.
+                            planner.plan(by.address(), intent)?;
+                            return Err(came_to_nothing(intent));
+                        }
+                        // What reverts, or was displaced, is planned anew: that finds the reason.
+                        _ => {}
                     }
                 }
             }
@@ -300,6 +411,7 @@ impl Sender {
         by: &dyn Signer,
         intent: Intent,
         call: Call,
+        redo: Option<Redo>,
     ) -> Result<Option<Seen>, LedgerError> {
         let from = by.address();
         self.has(from, call.wei, &intent)?;
@@ -315,17 +427,39 @@ impl Sender {
             )));
         }
         let fees = self.affordable(from, gas, call.wei, self.node.fees()?, &intent)?;
-        let kept = outbox.entries()?.last().map_or(0, |entry| entry.nonce.saturating_add(1));
+        let kept = outbox.last_nonce()?.map_or(0, |nonce| nonce.saturating_add(1));
         let nonce = self.node.nonce(from, At::Pending)?.max(kept);
         let Call { to, data, wei } = call;
-        let mut entry =
-            Entry { nonce, intent, to, data, wei, gas, attempts: Vec::new(), mined: None };
+        let mut entry = Entry {
+            nonce,
+            market: self.market.clone(),
+            intent,
+            to,
+            data,
+            wei,
+            gas,
+            attempts: Vec::new(),
+            mined: None,
+            answered: redo.is_some_and(|redo| redo.answered),
+            redo_of: redo.map(|redo| redo.of),
+        };
         self.sign(by, &mut entry, fees)?;
         outbox.put(&entry)?;
         self.broadcast(&entry);
         let seen = self.see_through(outbox, by, entry)?;
+        if redo.is_none() && matches!(seen, Seen::Done(_)) {
+            self.answer(outbox, nonce)?;
+        }
         self.note(outbox, from)?;
         Ok(Some(seen))
+    }
+
+    /// Remembers that whoever asked for a transaction is told now.
+    fn answer(&self, outbox: &Outbox, nonce: u64) -> Result<(), LedgerError> {
+        match outbox.entry(nonce)? {
+            Some(entry) => outbox.put(&Entry { answered: true, ..entry }),
+            None => Ok(()),
+        }
     }
 
     /// Remembers how far an account has come, to see a reorganisation.
@@ -344,4 +478,11 @@ impl Sender {
     pub(super) fn attempt(&self, from: Address, call: &Call) -> Result<Answer, LedgerError> {
         self.node.call(Some(from), call, At::Latest)
     }
+}
+
+fn came_to_nothing(intent: &Intent) -> LedgerError {
+    LedgerError::Unavailable(format!(
+        "its transaction came to nothing: look how things stand before you try again: {}",
+        intent.summary()
+    ))
 }

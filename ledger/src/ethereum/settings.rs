@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// How many blocks deep something must be before it counts as having happened, its own block included. At least 1.
+    /// How many blocks deep something must be before it counts as having happened, its own block included. From 1 to
+    /// [`CONFIRMATIONS_MAX`](crate::limits::CONFIRMATIONS_MAX).
     pub confirmations: u64,
     /// Most gas that one transaction may use.
     pub gas_max: u64,
@@ -39,7 +40,7 @@ impl Default for Settings {
         Self {
             confirmations: 1,
             gas_max: 3_000_000,
-            fee_max_wei: 500_000_000_000,
+            fee_max_wei: 100_000_000_000,
             resubmit_ms: 45_000,
             patience_ms: 300_000,
             displaced_ms: 60_000,

@@ -13,10 +13,15 @@ use super::sender::Sender;
 use crate::api::LedgerError;
 use crate::limits::ATTEMPTS_MAX;
 
+/// What nodes say of a version that the account cannot pay for.
+const TOO_POOR: &str = "insufficient funds";
 /// First pause between two looks at the chain, in milliseconds; grows by half each time.
 const POLL_MS_FIRST: u64 = 4;
 /// After how long the same bytes go out again, in milliseconds: a node may have dropped them.
 const REPEAT_MS: u64 = 2_000;
+/// What a look without an answer counts as, in milliseconds, beyond the pause after it: a node that takes questions and
+/// never answers must not hold a wallet for hours.
+const FAILED_LOOK_MS: u64 = 2_000;
 /// After how long somebody who waits is told what for, in milliseconds.
 const TELL_MS: u64 = 5_000;
 
@@ -100,28 +105,37 @@ impl Sender {
         Ok(())
     }
 
-    /// Hands the newest version to the node. Whether that helped shows on the chain, and nowhere else.
+    /// Hands the newest version that the account can pay for to the node. Whether that helped shows on the chain, and
+    /// nowhere else.
     pub(super) fn broadcast(&self, entry: &Entry) {
-        let Some(newest) = entry.attempts.last() else { return };
-        match self.node.send(&newest.raw) {
-            Ok(()) => {}
-            // "already known" and "nonce too low" among them: the receipt tells.
-            Err(EndpointError::Answered { message, .. }) => {
-                tracing::debug!(hash = %newest.hash(), message, "the node did not take it");
-            }
-            Err(EndpointError::Unreachable(why)) => {
-                tracing::warn!(hash = %newest.hash(), why, "the node may not have got it");
+        for attempt in entry.attempts.iter().rev() {
+            let hash = attempt.hash();
+            match self.node.send(&attempt.raw) {
+                Ok(()) => return,
+                Err(EndpointError::Answered { message, .. }) => {
+                    tracing::debug!(%hash, message, "the node did not take it");
+                    // "already known" and "nonce too low" among the others: the receipt tells.
+                    if !message.contains(TOO_POOR) {
+                        return;
+                    }
+                }
+                Err(EndpointError::Unreachable(why)) => {
+                    tracing::warn!(%hash, why, "the node may not have got it");
+                    return;
+                }
             }
         }
     }
 
-    /// Waits until one version is deep enough in the chain, or none ever will be.
+    /// Waits until one version is deep enough in the chain, or none ever will be. An entry that was promised, and came to
+    /// nothing, stays on record as it was: its sender replaces it.
     pub(super) fn see_through(
         &self,
         outbox: &Outbox,
         by: &dyn Signer,
         mut entry: Entry,
     ) -> Result<Seen, LedgerError> {
+        let promised = entry.is_promised();
         let (mut waited, mut pause) = (0u64, POLL_MS_FIRST);
         let (mut repeated, mut raised, mut taken) = (None, 0u64, None);
         loop {
@@ -131,8 +145,10 @@ impl Sender {
             }
             match look {
                 Ok(Look::Deep(receipt)) => {
-                    entry.mined = Some(Mined::of(&receipt));
-                    outbox.put(&entry)?;
+                    if receipt.succeeded() || !promised {
+                        entry.mined = Some(Mined::of(&receipt));
+                        outbox.put(&entry)?;
+                    }
                     return Ok(if receipt.succeeded() {
                         Seen::Done(receipt)
                     } else {
@@ -142,7 +158,9 @@ impl Sender {
                 Ok(Look::Displaced) => {
                     let since = *taken.get_or_insert(waited);
                     if waited.saturating_sub(since) >= self.settings.displaced_ms {
-                        outbox.remove(entry.nonce)?;
+                        if !promised {
+                            outbox.remove(entry.nonce)?;
+                        }
                         return Ok(Seen::Displaced);
                     }
                 }
@@ -161,6 +179,7 @@ impl Sender {
                 }
                 Err(LedgerError::Unavailable(why)) if waited < self.settings.patience_ms => {
                     tracing::debug!(why, "looking for a transaction");
+                    waited = waited.saturating_add(FAILED_LOOK_MS);
                 }
                 Err(error) => return Err(error),
             }
@@ -190,14 +209,14 @@ impl Sender {
     /// Where a transaction is.
     pub(super) fn look(&self, from: Address, entry: &Entry) -> Result<Look, LedgerError> {
         for attempt in entry.attempts.iter().rev() {
-            if let Some(receipt) = self.node.receipt(attempt.hash())? {
-                let deep =
-                    self.settings.confirmations <= 1 || receipt.block() <= self.confirmed()?;
+            let Some(receipt) = self.node.receipt(attempt.hash())? else { continue };
+            if self.node.is_in_chain(&receipt)? {
+                let deep = receipt.block() <= self.counted()?;
                 return Ok(if deep { Look::Deep(receipt) } else { Look::Shallow });
             }
         }
         // Only what is deep enough itself has taken the nonce for good.
-        let taken = self.node.nonce(from, At::Block(self.confirmed()?))? > entry.nonce;
+        let taken = self.node.nonce(from, At::Block(self.counted()?))? > entry.nonce;
         Ok(if taken { Look::Displaced } else { Look::Nowhere })
     }
 
@@ -223,6 +242,8 @@ impl Sender {
             tracing::warn!(%hash, fee, limit, "it waits, and the limit allows no higher fee");
             return Ok(());
         }
+        let needed = fee.saturating_mul(entry.gas.into()).saturating_add(entry.wei);
+        self.has(by.address(), needed, &entry.intent)?;
         tracing::info!(%hash, fee, tip, "no block has taken it; going out again with a higher fee");
         self.sign(by, entry, (fee, tip))?;
         outbox.put(entry)

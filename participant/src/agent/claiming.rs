@@ -232,7 +232,12 @@ impl Agent<'_, '_> {
         let drawn = super::patiently(
             self.config.patience,
             self.shutdown,
-            |error: &ClaimError| tell(&super::retrying(error)),
+            |error: &ClaimError| {
+                tell(&super::retrying(error));
+                if matches!(error, ClaimError::Ledger(_)) {
+                    crate::retry::see_through(ledger, wallet);
+                }
+            },
             || draw_pay(client, ledger, wallet, task, me),
         );
         let drawn = drawn.map_err(|error| match error {

@@ -44,7 +44,7 @@ use crate::client::{Client, ClientError};
 use crate::durable;
 use crate::event::Event;
 use crate::guard::Guard;
-use crate::retry::{Patience, patiently};
+use crate::retry::{Patience, patiently, see_through};
 use crate::shutdown::Shutdown;
 use crate::wallet::Wallet;
 use step::{Own, Stage, Step};
@@ -291,8 +291,12 @@ impl Agent<'_, '_> {
         &mut self,
         attempt: impl FnMut() -> Result<T, LedgerError>,
     ) -> Result<T, LedgerError> {
-        let tell = &mut self.tell;
-        patiently(self.config.patience, self.shutdown, |error| tell(&retrying(error)), attempt)
+        let (tell, ledger, wallet) = (&mut self.tell, self.parts.ledger, self.parts.wallet);
+        let failed = |error: &LedgerError| {
+            tell(&retrying(error));
+            see_through(ledger, wallet);
+        };
+        patiently(self.config.patience, self.shutdown, failed, attempt)
     }
 }
 

@@ -25,6 +25,8 @@ pub(crate) enum Lie {
     WrongBytes,
     /// Every request is answered with "later".
     Away,
+    /// Whoever asks for work and would wait for it is cut off without an answer.
+    CutPolls,
     /// Settlements are not posted.
     NeverPosted,
     /// Settlements are posted with another report's digest.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use florin_ledger::{Ledger, RemoteLedger, TaskState};
-use florin_participant::{Client, ClientConfig, Secret, Strength, Wallet};
+use florin_participant::{Client, ClientConfig, Event, Secret, Strength, Wallet};
 use florin_protocol::{
     Address, Amount, Phase, Report, Round, Signer, TaskId, TaskView, blob_digest,
 };
@@ -19,6 +19,8 @@ use super::process::{Process, Said, florin, until};
 const PURSE: &str = "50";
 /// Rows of one participant.
 const ROWS: usize = 120;
+/// A time that nobody misses who works at all, on however slow a machine; every phase ends earlier, when all have come.
+const UNMISSED_MS: u64 = 600_000;
 /// A bond and a debit that cannot be missed.
 const MONEY: &str = r#"data = "100"
 infrastructure = "10"
@@ -68,8 +70,8 @@ impl Plan {
             participants: vec![("ann", None), ("ben", None), ("cy", None)],
             others: Vec::new(),
             provider: true,
-            reveal_ms: 60_000,
-            train_ms: 60_000,
+            reveal_ms: UNMISSED_MS,
+            train_ms: UNMISSED_MS,
             target: 3,
             depth: 1,
         }
@@ -83,8 +85,9 @@ impl Plan {
              [data]\nwidth = 64\nclasses = 10\n\
              [holdout]\nsource = \"digits\"\nrows = \"1497..1797\"\n\
              [training]\nepochs = 2\nbatch = 16\nlearning_rate = 0.1\n\
-             [rounds]\ncount = {rounds}\ncohort_min = 1\ncohort_target = {target}\nenrol = \"1 min\"\n\
-             train = \"{train_ms} ms\"\nreveal = \"{reveal_ms} ms\"\nvalue = \"1 min\"\n\
+             [rounds]\ncount = {rounds}\ncohort_min = 1\ncohort_target = {target}\n\
+             enrol = \"{UNMISSED_MS} ms\"\nvalue = \"{UNMISSED_MS} ms\"\n\
+             train = \"{train_ms} ms\"\nreveal = \"{reveal_ms} ms\"\n\
              delta_norm_max = 5\naggregation = {{ rule = \"mean\" }}\n\
              [estimator]\nkind = \"path\"\nnodes = 3\n[budget]\n{MONEY}"
         )
@@ -234,8 +237,10 @@ impl TestMarket {
         let mut all = Vec::new();
         if self.plan.provider {
             let provider = self.provider(task);
-            // A round that is valued before the provider has pledged would pay it less.
-            until("the provider's pledge", || provider.said().contains("pledged").then_some(()));
+            // An order is kept for whoever has asked for work before. A pledge is not enough: until the provider's
+            // first question is answered, the coordinator values rounds itself, and nobody is paid for that.
+            let ready = || provider.said().contains(Event::READY).then_some(());
+            until("the provider is ready", ready);
             all.push(provider);
         }
         all.extend(self.plan.participants.iter().map(|(name, _)| self.participant(task, name)));

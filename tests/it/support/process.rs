@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long anything may take before a test gives up on it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// How long anything may take before a test gives up on it: many times what it takes on two busy cores.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 /// How often a wait looks up.
 const POLL: Duration = Duration::from_millis(5);
 

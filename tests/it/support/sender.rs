@@ -25,7 +25,7 @@ impl Sender {
     pub(crate) fn join(market: &TestMarket, task: TaskId, name: &str, bond: &str) -> Self {
         let Self { wallet, node, market: market_id, host, .. } = Self::again(market, task, name);
         let (client, ledger) = (market.client(), market.ledger());
-        let expires = client.now().after_ms(60_000);
+        let expires = client.now().after_ms(600_000);
         let registration =
             Registration::sign(market_id, &wallet, &node, Role::Participant, expires).unwrap();
         client.register(&registration).unwrap();

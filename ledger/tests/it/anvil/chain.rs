@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use florin_ledger::ethereum::{Endpoint, HttpEndpoint};
 use florin_protocol::Address;
@@ -47,6 +48,17 @@ impl Anvil {
 
     pub(crate) fn ask(&self, method: &str, params: Value) -> Value {
         self.endpoint.call(method, params).unwrap_or_else(|error| panic!("{method}: {error}"))
+    }
+
+    /// Takes the last blocks back and puts empty ones in their place. Anvil answers before it mines, and loses blocks if it
+    /// is reorganised meanwhile: what is on its way comes into a block first.
+    pub(crate) fn reorganise(&self, depth: u64) {
+        if self.ask("anvil_getAutomine", json!([])) == json!(true) {
+            while self.ask("txpool_status", json!([]))["pending"] != json!("0x0") {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        self.ask("anvil_reorg", json!([depth, []]));
     }
 
     /// Gives an account a thousand ether.

@@ -1,7 +1,8 @@
-//! A node that dies at a chosen call, and stays dead: to the client that is as if the client had died.
+//! Nodes that are not what they should be. One dies at a chosen call, and stays dead: to the client that is as if the
+//! client had died. One has its answers changed.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use florin_ledger::ethereum::{Endpoint, EndpointError};
 use serde_json::Value;
@@ -13,6 +14,8 @@ pub(crate) enum Death {
     Before(&'static str),
     /// After it did, before its answer is read.
     After(&'static str),
+    /// After this many calls, before the answer to the last of them is read.
+    AfterCalls(usize),
     /// Never.
     Never,
 }
@@ -22,12 +25,14 @@ pub(crate) struct Flaky {
     death: Death,
     armed: AtomicBool,
     dead: AtomicBool,
+    calls: AtomicUsize,
 }
 
 impl Flaky {
     pub(crate) fn new(inner: &Arc<dyn Endpoint>, death: Death) -> Arc<Self> {
         let (armed, dead) = (AtomicBool::new(false), AtomicBool::new(false));
-        Arc::new(Self { inner: Arc::clone(inner), death, armed, dead })
+        let calls = AtomicUsize::new(0);
+        Arc::new(Self { inner: Arc::clone(inner), death, armed, dead, calls })
     }
 
     /// From now on it can die.
@@ -40,7 +45,12 @@ impl Flaky {
     }
 
     fn is_time_after(&self, method: &str) -> bool {
-        self.armed.load(Ordering::SeqCst) && matches!(self.death, Death::After(at) if at == method)
+        let is_time = match self.death {
+            Death::After(at) => at == method,
+            Death::AfterCalls(count) => self.calls.fetch_add(1, Ordering::SeqCst) + 1 >= count,
+            Death::Before(_) | Death::Never => false,
+        };
+        self.armed.load(Ordering::SeqCst) && is_time
     }
 
     pub(crate) fn is_dead(&self) -> bool {
@@ -63,6 +73,38 @@ impl Endpoint for Flaky {
             return Err(gone());
         }
         answer
+    }
+
+    fn name(&self) -> String {
+        self.inner.name()
+    }
+}
+
+/// What a node's answer to a method becomes.
+type Alter =
+    dyn Fn(&str, Result<Value, EndpointError>) -> Result<Value, EndpointError> + Send + Sync;
+
+/// A node whose answers are changed on the way.
+pub(crate) struct Altered {
+    inner: Arc<dyn Endpoint>,
+    alter: Box<Alter>,
+}
+
+impl Altered {
+    pub(crate) fn new(
+        inner: &Arc<dyn Endpoint>,
+        alter: impl Fn(&str, Result<Value, EndpointError>) -> Result<Value, EndpointError>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Self { inner: Arc::clone(inner), alter: Box::new(alter) })
+    }
+}
+
+impl Endpoint for Altered {
+    fn call(&self, method: &str, params: Value) -> Result<Value, EndpointError> {
+        (self.alter)(method, self.inner.call(method, params))
     }
 
     fn name(&self) -> String {

@@ -4,4 +4,6 @@ mod chain;
 mod conformance;
 mod flaky;
 mod once;
+mod outbox;
+mod scene;
 mod sending;

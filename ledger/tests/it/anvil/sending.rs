@@ -13,11 +13,12 @@ use florin_ledger::ethereum::{
     Deployment, Endpoint, EndpointError, EthereumLedger, FlorinToken, HttpEndpoint, MarketContract,
     Settings, Token, deploy,
 };
-use florin_ledger::{Ledger, LedgerError, Settlement, SettlementStatus, Terms};
+use florin_ledger::{Ledger, LedgerError, Refusal, Settlement, SettlementStatus, Terms};
 use florin_protocol::{Address, Amount, ChainId, Digest, Report, Round, Signer, TaskId, Tick};
 use serde_json::{Value, json};
 
 use super::chain::Anvil;
+use super::flaky::{Altered, Death, Flaky};
 
 const TASK: TaskId = TaskId([3; 32]);
 
@@ -205,7 +206,7 @@ fn a_reorganisation_after_which_all_is_as_it_was_is_over_by_itself() {
     let ledger = stage.ledger(Settings::default());
     let bob = TestSigner::new(2).unwrap().address();
     ledger.transfer(&stage.rich, bob, fln(5)).unwrap();
-    stage.anvil.ask("anvil_reorg", json!([1, []]));
+    stage.anvil.reorganise(1);
     // Who only reads hears that it is not over, and then that it is: nobody has to write or to resume.
     let mut refused = 0;
     until(|| match ledger.bond_of(TASK, bob) {
@@ -234,6 +235,47 @@ fn the_market_may_take_only_what_a_write_needs() {
     let call = json!({ "to": stage.deployment.token, "data": alloy_primitives::Bytes::from(data) });
     let left = stage.anvil.ask("eth_call", json!([call, "latest"]));
     assert!(left.as_str().unwrap().trim_start_matches("0x").bytes().all(|c| c == b'0'), "{left}");
+}
+
+#[test]
+fn a_token_that_gives_no_reason_is_approved_all_the_same() {
+    let stage = Stage::set();
+    let ledger = stage.ledger(Settings::default());
+    stage.open_task(&ledger, TestSigner::new(2).unwrap().address(), Address([5; 20]));
+    // As tokens do that were written before reasons were.
+    let node = Altered::new(&stage.anvil.endpoint, |_, answer| match answer {
+        Err(EndpointError::Answered { code, message, data: Some(_) }) => {
+            Err(EndpointError::Answered { code, message, data: None })
+        }
+        answer => answer,
+    });
+    let ledger = stage.through(node, Settings::default());
+    ledger.bond(&stage.rich, TASK, fln(3)).unwrap();
+    let bond = ledger.bond_of(TASK, stage.rich.address()).unwrap();
+    assert_eq!(bond.amount, fln(3));
+    let before = stage.nonce();
+    let error = ledger.bond(&stage.rich, TASK, fln(100_000_000)).unwrap_err();
+    let insufficient = matches!(error, LedgerError::Refused(Refusal::Insufficient { .. }));
+    assert!(insufficient && stage.nonce() == before, "nothing is approved in vain: {error}");
+}
+
+#[test]
+fn an_approval_that_was_left_is_taken_back_before_another() {
+    let stage = Stage::set();
+    let ledger = stage.ledger(Settings::default());
+    stage.open_task(&ledger, TestSigner::new(2).unwrap().address(), Address([5; 20]));
+    // A process dies between its approval and its bond, which nobody asks for again.
+    let flaky = Flaky::new(&stage.anvil.endpoint, Death::After("eth_sendRawTransaction"));
+    let hasty = Settings { patience_ms: 30, ..Settings::default() };
+    let dying = stage.through(Arc::clone(&flaky) as Arc<dyn Endpoint>, hasty);
+    flaky.arm();
+    dying.bond(&stage.rich, TASK, fln(3)).unwrap_err();
+    drop(dying);
+    let before = stage.nonce();
+    // Tether, for one, refuses to change an approval that is not zero to another one.
+    ledger.bond(&stage.rich, TASK, fln(4)).unwrap();
+    assert_eq!(stage.nonce(), before + 3, "taken back, given, used");
+    assert_eq!(ledger.bond_of(TASK, stage.rich.address()).unwrap().amount, fln(4));
 }
 
 #[test]
@@ -266,6 +308,42 @@ fn a_node_that_does_not_answer_is_asked_again_and_then_named() {
     assert_eq!((health.calls, health.failures, health.failing), (5, 5, 5));
     let told = format!("{error} {:?} {}", health.last_failure, endpoint.name());
     assert!(!told.contains("secret"), "{told}");
+}
+
+#[test]
+fn what_is_in_the_chain_is_not_done_again_because_a_node_has_forgotten_its_receipt() {
+    let stage = Stage::set();
+    let bob = TestSigner::new(2).unwrap().address();
+    stage.ledger(Settings::default()).transfer(&stage.rich, bob, fln(5)).unwrap();
+    let before = stage.nonce();
+    let node = Altered::new(&stage.anvil.endpoint, |method, answer| match method {
+        "eth_getTransactionReceipt" => Ok(Value::Null),
+        _ => answer,
+    });
+    let settings = Settings { displaced_ms: 50, patience_ms: 500, ..Settings::default() };
+    let ledger = stage.through(node, settings);
+    ledger.resume(&stage.rich).unwrap();
+    assert_eq!(stage.nonce(), before);
+    assert_eq!(ledger.balance(bob).unwrap(), fln(5));
+}
+
+#[test]
+fn a_node_that_is_behind_denies_nothing() {
+    let stage = Stage::set();
+    let bob = TestSigner::new(2).unwrap().address();
+    stage.ledger(Settings::default()).transfer(&stage.rich, bob, fln(5)).unwrap();
+    let node = Altered::new(&stage.anvil.endpoint, |method, answer| match method {
+        "eth_blockNumber" => {
+            let number: U64 = serde_json::from_value(answer?).unwrap();
+            Ok(json!(number - U64::from(1)))
+        }
+        _ => answer,
+    });
+    let ledger = stage.through(node, Settings::default());
+    ledger.resume(&stage.rich).unwrap();
+    let error = ledger.settlement(TASK, Report::payout_id(TASK, Round(1))).unwrap_err();
+    assert!(error.to_string().contains("is behind"), "{error}");
+    assert!(ledger.balance(bob).unwrap_err().to_string().contains("is behind"));
 }
 
 /// A coordinator that posts whenever the arbiter looks.
