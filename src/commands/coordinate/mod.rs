@@ -3,6 +3,7 @@
 mod embedded;
 mod ethereum;
 
+use std::fs::File;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -32,7 +33,7 @@ pub(super) fn run(arguments: &Coordinate) -> anyhow::Result<Exit> {
         // The port first: nothing is made on disk for a coordinator that cannot listen.
         let listener = listen(config.listen).await?;
         let wallet = Arc::new(wallet::open(&arguments.wallet)?);
-        let parts = parts(arguments, &config, &wallet)?;
+        let (parts, _only_one) = parts(arguments, &config, &wallet)?;
         let (address, place) = (listener.local_addr()?, parts.place.info());
         let id = parts.ledger.market();
         let market = florin_coordinator::run(&config, listener, asked_to_stop()?, parts);
@@ -78,21 +79,33 @@ async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     })
 }
 
-fn parts(arguments: &Coordinate, config: &Config, wallet: &Arc<Wallet>) -> anyhow::Result<Parts> {
+/// The coordinator's parts, and what keeps a second one of the same market from starting.
+fn parts(
+    arguments: &Coordinate,
+    config: &Config,
+    wallet: &Arc<Wallet>,
+) -> anyhow::Result<(Parts, Option<File>)> {
     let node = wallet.node_signer();
-    let (ledger, place): (Arc<dyn Ledger>, LedgerPlace) = match arguments.ledger {
-        LedgerKind::Embedded => embedded::open(arguments, wallet)?,
-        LedgerKind::Ethereum => ethereum::open(arguments, config.ethereum, wallet)?,
+    let (ledger, place, lock): (Arc<dyn Ledger>, LedgerPlace, _) = match arguments.ledger {
+        LedgerKind::Embedded => {
+            let (ledger, place) = embedded::open(arguments, wallet)?;
+            (ledger, place, None)
+        }
+        LedgerKind::Ethereum => {
+            let opened = ethereum::open(arguments, config.ethereum, wallet)?;
+            (opened.ledger, opened.place, Some(opened.lock))
+        }
     };
     let engine = compose::engine(arguments.engine)?;
-    Ok(Parts {
+    let parts = Parts {
         place,
         ledger,
         wallet: Arc::<Wallet>::clone(wallet),
         node,
         valuer: Box::new(WorkValuer::new(engine)),
         clock: Arc::new(SystemClock),
-    })
+    };
+    Ok((parts, lock))
 }
 
 /// Resolves once this process answers at its own address.
