@@ -1,14 +1,15 @@
 //! An Ethereum chain as the commands see it: its node, the file that names a market's contracts, and the folder beside a
 //! wallet that holds what it has sent.
 
+use std::fs::{File, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
 use florin_ledger::LedgerError;
-use florin_ledger::ethereum::{Deployment, Endpoint, EndpointError, HttpEndpoint};
-use florin_protocol::{ChainId, EthereumInfo, Market};
+use florin_ledger::ethereum::{self, Deployment, Endpoint, Foreign, HttpEndpoint};
+use florin_protocol::{EthereumInfo, Market};
 
 use crate::failure::Failure;
 
@@ -27,37 +28,54 @@ pub(crate) fn endpoint(rpc: &str) -> anyhow::Result<Arc<HttpEndpoint>> {
     Ok(Arc::new(endpoint))
 }
 
-/// The chain that a node is of.
-///
-/// # Errors
-/// `LEDGER_UNAVAILABLE`.
-pub(crate) fn chain_of(endpoint: &dyn Endpoint) -> Result<ChainId, LedgerError> {
-    let lost = |what: String| {
-        LedgerError::Unavailable(format!("{}, eth_chainId: {what}", endpoint.name()))
-    };
-    let said = endpoint
-        .call("eth_chainId", serde_json::json!([]))
-        .map_err(|error: EndpointError| lost(error.to_string()))?;
-    let digits = said.as_str().and_then(|text| text.strip_prefix("0x"));
-    let id = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
-    id.map(ChainId).ok_or_else(|| lost(format!("{said} is no chain id")))
+/// What to look at where a node's first answer does not come.
+pub(crate) fn no_node(endpoint: &dyn Endpoint) -> String {
+    format!(
+        "{} does not answer as a node of an Ethereum chain: see that it runs, and that its address is right (http or \
+         https, port, key)",
+        endpoint.name()
+    )
 }
 
-/// Refuses a node of another chain than the market's.
+/// Refuses a node of another chain than the market's, and contracts that are not there or are no market's.
 ///
 /// # Errors
-/// `WRONG_CHAIN`, `LEDGER_UNAVAILABLE`.
-pub(crate) fn check_chain(endpoint: &dyn Endpoint, chain: ChainId) -> anyhow::Result<()> {
-    let found = chain_of(endpoint)?;
-    if found == chain {
-        return Ok(());
+/// `WRONG_CHAIN`, `WRONG_CONTRACTS`, `LEDGER_UNAVAILABLE`.
+pub(crate) fn check(endpoint: &Arc<HttpEndpoint>, deployment: &Deployment) -> anyhow::Result<()> {
+    let endpoint: Arc<dyn Endpoint> = endpoint.clone();
+    let found = ethereum::check(&endpoint, deployment).with_context(|| no_node(&*endpoint))?;
+    found.map_err(|foreign| foreign_contracts(&foreign).into())
+}
+
+/// The same, and refuses a deployment that names a block after its market's: events before it would be missed.
+///
+/// # Errors
+/// Those of [`check`], `BAD_DEPLOYMENT`.
+pub(crate) fn check_history(
+    endpoint: &Arc<HttpEndpoint>,
+    deployment: &Deployment,
+) -> anyhow::Result<()> {
+    check(endpoint, deployment)?;
+    let endpoint: Arc<dyn Endpoint> = endpoint.clone();
+    if ethereum::began_earlier(&endpoint, deployment)? {
+        let message = format!(
+            "the market at {} was there before block {}, which its deployment names: name the block that holds it, as \
+             an explorer shows",
+            deployment.market, deployment.block
+        );
+        return Err(Failure::input("BAD_DEPLOYMENT", message).into());
     }
-    let message = format!(
-        "{} is a node of chain {found}, and the market is on chain {chain}: name a node of that \
-         chain with --rpc",
-        endpoint.name()
-    );
-    Err(Failure::input("WRONG_CHAIN", message).into())
+    Ok(())
+}
+
+fn foreign_contracts(foreign: &Foreign) -> Failure {
+    let code = match foreign {
+        Foreign::OtherChain { .. } => "WRONG_CHAIN",
+        Foreign::NoCode { .. } | Foreign::NotAMarket { .. } | Foreign::OtherToken { .. } => {
+            "WRONG_CONTRACTS"
+        }
+    };
+    Failure::input(code, foreign.to_string())
 }
 
 /// Reads a deployment file.
@@ -67,40 +85,52 @@ pub(crate) fn check_chain(endpoint: &dyn Endpoint, chain: ChainId) -> anyhow::Re
 pub(crate) fn read_deployment(path: &Path) -> anyhow::Result<Deployment> {
     let shown = path.display();
     let bad = |what: String| Failure::input("BAD_DEPLOYMENT", format!("{shown}: {what}"));
-    let length = std::fs::metadata(path).with_context(|| shown.to_string())?.len();
+    let there = std::fs::metadata(path).with_context(|| shown.to_string())?;
+    if there.is_dir() {
+        return Err(bad("it is a folder: name the file in it".to_owned()).into());
+    }
+    let length = there.len();
     if length > FILE_BYTES_MAX {
         return Err(bad(format!("it has {length} bytes, and may have {FILE_BYTES_MAX}")).into());
     }
-    let text = std::fs::read_to_string(path).with_context(|| shown.to_string())?;
+    let bytes = std::fs::read(path).with_context(|| shown.to_string())?;
+    let text = String::from_utf8(bytes)
+        .map_err(|_| bad("it is no text: `florin ledger deploy` writes such files".to_owned()))?;
     toml::from_str(&text).map_err(|error| bad(error.to_string().trim().to_owned()).into())
 }
 
 /// Makes the file of a deployment, before anything is deployed: what was paid for must not be lost for want of a file.
-/// Never overwrites.
+/// Never overwrites; an empty one, left by a deployment that was killed, is taken on unless its process still runs.
 ///
 /// # Errors
 /// `DEPLOYMENT_EXISTS`, and those of any file.
-pub(crate) fn new_deployment_file(path: &Path) -> anyhow::Result<std::fs::File> {
-    std::fs::File::create_new(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::AlreadyExists => {
-            let message = format!(
-                "{} is there already: name another file, or move it away if nobody needs what it names",
-                path.display()
-            );
-            Failure::input("DEPLOYMENT_EXISTS", message).into()
+pub(crate) fn new_deployment_file(path: &Path) -> anyhow::Result<File> {
+    let shown = path.display();
+    let opened = File::options().append(true).create(true).open(path);
+    let file = opened.with_context(|| {
+        format!("{shown} cannot be made; its folder must be there, and nothing was deployed")
+    })?;
+    let exists = |what: &str| Failure::input("DEPLOYMENT_EXISTS", format!("{shown} {what}"));
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            return Err(exists("is being written by another process: wait for it").into());
         }
-        _ => anyhow::Error::from(error).context(path.display().to_string()),
-    })
+        Err(TryLockError::Error(error)) => return Err(error).with_context(|| shown.to_string()),
+    }
+    if file.metadata().with_context(|| shown.to_string())?.len() > 0 {
+        let what =
+            "is there already: name another file, or move it away if nobody needs what it names";
+        return Err(exists(what).into());
+    }
+    Ok(file)
 }
 
 /// Writes a deployment into its new file.
 ///
 /// # Errors
 /// Those of any file.
-pub(crate) fn write_deployment(
-    mut file: &std::fs::File,
-    deployment: &Deployment,
-) -> anyhow::Result<()> {
+pub(crate) fn write_deployment(mut file: &File, deployment: &Deployment) -> anyhow::Result<()> {
     let text = format!(
         "# A Florin market on Ethereum, for `florin coordinate --ledger ethereum --deployment` and --deployment \
          elsewhere.\n{}",
@@ -164,7 +194,7 @@ pub(crate) fn seems_secret(url: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use florin_protocol::Address;
+    use florin_protocol::{Address, ChainId};
 
     use super::*;
 
@@ -186,8 +216,25 @@ mod tests {
         write_deployment(&file, &deployment()).unwrap();
         assert_eq!(read_deployment(&path).unwrap(), deployment());
         assert_eq!(code(&new_deployment_file(&path).unwrap_err()), "DEPLOYMENT_EXISTS");
+        drop(file);
+        assert_eq!(code(&new_deployment_file(&path).unwrap_err()), "DEPLOYMENT_EXISTS");
         std::fs::write(&path, "chain = 1\n").unwrap();
         assert_eq!(code(&read_deployment(&path).unwrap_err()), "BAD_DEPLOYMENT");
+    }
+
+    #[test]
+    fn an_empty_deployment_file_is_taken_on_once_its_process_is_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("deployment.toml");
+        let running = new_deployment_file(&path).unwrap();
+        let error = new_deployment_file(&path).unwrap_err();
+        assert!(error.to_string().contains("is being written"), "{error}");
+        assert_eq!(code(&error), "DEPLOYMENT_EXISTS");
+        drop(running);
+        write_deployment(&new_deployment_file(&path).unwrap(), &deployment()).unwrap();
+        assert_eq!(read_deployment(&path).unwrap(), deployment());
+        let nowhere = new_deployment_file(&folder.path().join("none").join("d.toml")).unwrap_err();
+        assert_eq!(code(&nowhere), "FILE_NOT_FOUND");
     }
 
     #[test]

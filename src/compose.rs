@@ -90,7 +90,7 @@ fn embedded(client: &Client, url: &str, node: &NodeArg) -> anyhow::Result<Box<dy
 /// The contracts that a coordinator tells of, through one's own node or the one it suggests.
 ///
 /// # Errors
-/// `NO_NODE`, `BAD_URL`, `WRONG_CHAIN`, `WRONG_MARKET`, `BAD_DEPLOYMENT`, `LEDGER_UNAVAILABLE`.
+/// `NO_NODE`, `BAD_URL`, `WRONG_CHAIN`, `WRONG_CONTRACTS`, `WRONG_MARKET`, `BAD_DEPLOYMENT`, `LEDGER_UNAVAILABLE`.
 fn ethereum(
     client: &Client,
     info: &EthereumInfo,
@@ -107,7 +107,7 @@ fn ethereum(
         return Err(Failure::input("NO_NODE", message).into());
     };
     let endpoint = chain::endpoint(rpc)?;
-    chain::check_chain(&*endpoint, deployment.chain)?;
+    chain::check(&endpoint, &deployment)?;
     let settings = node.spending.over(Settings::default());
     Ok(EthereumLedger::open(endpoint, deployment, settings, outbox)?)
 }

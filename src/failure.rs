@@ -77,15 +77,7 @@ fn known(link: &(dyn Error + 'static)) -> Option<(String, Exit)> {
         return Some(("BAD_TASK".to_owned(), Exit::Input));
     }
     if let Some(error) = link.downcast_ref::<LedgerError>() {
-        return Some(match error {
-            LedgerError::Refused(refusal) => (refusal.code().to_owned(), Exit::No),
-            LedgerError::Unavailable(_) => ("LEDGER_UNAVAILABLE".to_owned(), Exit::Fault),
-            LedgerError::Corrupt(_) => ("LEDGER_CORRUPT".to_owned(), Exit::Fault),
-            // Whoever pays can put it right: with ether, or a higher limit.
-            LedgerError::Gas(_) => ("GAS_NOT_PAID".to_owned(), Exit::Input),
-            LedgerError::Outbox(_) => ("OUTBOX_FAILED".to_owned(), Exit::Fault),
-            LedgerError::Signing(_) => ("SIGNING_FAILED".to_owned(), Exit::Fault),
-        });
+        return Some(of_ledger(error));
     }
     if let Some(found) = of_participant(link) {
         return Some(found);
@@ -104,8 +96,21 @@ fn known(link: &(dyn Error + 'static)) -> Option<(String, Exit)> {
     })
 }
 
+fn of_ledger(error: &LedgerError) -> (String, Exit) {
+    let exit = match error {
+        LedgerError::Refused(_) => Exit::No,
+        // Whoever pays can put it right: with ether, or a higher limit.
+        LedgerError::Gas(_) => Exit::Input,
+        LedgerError::Unavailable(_)
+        | LedgerError::Corrupt(_)
+        | LedgerError::Outbox(_)
+        | LedgerError::Signing(_) => Exit::Fault,
+    };
+    (florin_participant::ledger_code(error).to_owned(), exit)
+}
+
 /// Codes of our libraries that mean the caller handed in something wrong; the others mean that something broke.
-const INPUT_CODES: [&str; 36] = [
+const INPUT_CODES: [&str; 37] = [
     "BAD_SETTINGS",
     "TLS_SETTINGS",
     "TLS_NOT_TRUSTED",
@@ -141,6 +146,7 @@ const INPUT_CODES: [&str; 36] = [
     "LEDGER_MISSING",
     "LEDGER_EXISTS",
     "WRONG_OPERATOR",
+    "JOURNAL_FOREIGN",
     "GAS_NOT_PAID",
 ];
 
@@ -152,8 +158,18 @@ fn of_library(code: &str) -> (String, Exit) {
 /// The code of an error of `florin-participant`.
 fn of_participant(link: &(dyn Error + 'static)) -> Option<(String, Exit)> {
     if let Some(error) = link.downcast_ref::<ClientError>() {
-        let rejected = error.rejection().map(|rejection| (rejection.code.to_string(), Exit::No));
-        return Some(rejected.unwrap_or_else(|| of_library(error.code())));
+        return Some(of_client(error));
+    }
+    // What an agent was told is an answer to it as to anybody else.
+    match link.downcast_ref::<AgentError>().or_else(|| provider_as_agent(link)) {
+        Some(AgentError::Client(error)) => return Some(of_client(error)),
+        Some(AgentError::Ledger(error)) => return Some(of_ledger(error)),
+        _ => {}
+    }
+    match link.downcast_ref::<ProviderError>() {
+        Some(ProviderError::Client(error)) => return Some(of_client(error)),
+        Some(ProviderError::Ledger(error)) => return Some(of_ledger(error)),
+        _ => {}
     }
     let code = link.downcast_ref::<WalletError>().map(WalletError::code);
     let code = code.or_else(|| link.downcast_ref::<SecretError>().map(SecretError::code));
@@ -165,6 +181,18 @@ fn of_participant(link: &(dyn Error + 'static)) -> Option<(String, Exit)> {
     let code = code.or_else(|| link.downcast_ref::<ProviderError>().map(ProviderError::code));
     let code = code.or_else(|| link.downcast_ref::<StatementError>().map(StatementError::code));
     code.map(of_library)
+}
+
+fn of_client(error: &ClientError) -> (String, Exit) {
+    let rejected = error.rejection().map(|rejection| (rejection.code.to_string(), Exit::No));
+    rejected.unwrap_or_else(|| of_library(error.code()))
+}
+
+fn provider_as_agent<'a>(link: &'a (dyn Error + 'static)) -> Option<&'a AgentError> {
+    match link.downcast_ref::<ProviderError>() {
+        Some(ProviderError::Agent(error)) => Some(error),
+        _ => None,
+    }
 }
 
 /// A code written at the end of a message, as in `… [WRONG_PASSPHRASE]`.
@@ -223,6 +251,24 @@ mod tests {
         assert_eq!(verdict(&anyhow::anyhow!("odd")), ("FAULT".to_owned(), Exit::Fault));
         let error = anyhow::anyhow!("w.json: the passphrase is wrong [WRONG_PASSPHRASE]");
         assert_eq!(verdict(&error), ("WRONG_PASSPHRASE".to_owned(), Exit::Input));
+    }
+
+    #[test]
+    fn what_an_agent_is_told_ends_it_as_it_would_anybody() {
+        use florin_ledger::Refusal;
+        let refused = || LedgerError::Refused(Refusal::Meaningless("nothing".to_owned()));
+        let told = || Rejection::new(florin_protocol::Code::BondTooSmall, "more");
+        let no = |code: &str| (code.to_owned(), Exit::No);
+        let agent = |error: AgentError| verdict(&error.into());
+        let provider = |error: ProviderError| verdict(&error.into());
+        assert_eq!(agent(refused().into()), no("MEANINGLESS"));
+        assert_eq!(agent(ClientError::from(told()).into()), no("BOND_TOO_SMALL"));
+        assert_eq!(provider(refused().into()), no("MEANINGLESS"));
+        assert_eq!(provider(AgentError::from(refused()).into()), no("MEANINGLESS"));
+        let away = || LedgerError::Unavailable("away".to_owned());
+        assert_eq!(agent(away().into()), ("LEDGER_UNAVAILABLE".to_owned(), Exit::Fault));
+        let gas = LedgerError::Gas("none".to_owned());
+        assert_eq!(provider(gas.into()), ("GAS_NOT_PAID".to_owned(), Exit::Input));
     }
 
     #[test]

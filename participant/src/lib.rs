@@ -66,7 +66,7 @@ pub use provider::{
     ORDER_BYTES_MAX, Provided, Provider, ProviderConfig, ProviderError, provide, return_stake,
 };
 pub use recheck::recheck;
-pub use retry::{Passing, Patience, patiently};
+pub use retry::{Passing, Patience, UntilSeen, patiently};
 pub use secret::{SECRET_BYTES_MAX, Secret, SecretError};
 pub use shutdown::Shutdown;
 pub use statement::{Balance, StatementError, Statements, TaskBalance, balance, statements};

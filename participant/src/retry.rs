@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use florin_ledger::{Ledger, LedgerError};
-use florin_protocol::Signer;
+use florin_protocol::{Code, Signer};
 
 use crate::client::ClientError;
 use crate::shutdown::Shutdown;
@@ -42,6 +42,20 @@ impl Passing for ClientError {
 impl Passing for LedgerError {
     fn is_passing(&self) -> bool {
         matches!(self, Self::Unavailable(_))
+    }
+}
+
+/// What a coordinator said to somebody whose escrow or bond the ledger shows already. "Not funded" and "bond too small"
+/// pass then: a coordinator may read its chain deeper than we do, or through a node that is behind ours.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct UntilSeen(pub ClientError);
+
+impl Passing for UntilSeen {
+    fn is_passing(&self) -> bool {
+        let Self(error) = self;
+        let unseen = |code: Code| matches!(code, Code::NotFunded | Code::BondTooSmall);
+        error.is_passing() || error.rejection().is_some_and(|rejection| unseen(rejection.code))
     }
 }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IdError {
     /// The wrong number of hexadecimal digits, or a character that is none.
-    #[error("{text:?} is not a {what}: expected {expected} hexadecimal digits, with or without 0x")]
+    #[error("{text:?} is no {what}: expected {expected} hexadecimal digits, with or without 0x")]
     NotHex {
         /// What the text should have been.
         what: &'static str,

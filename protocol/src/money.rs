@@ -36,7 +36,10 @@ pub enum AmountError {
     #[error("an amount cannot be divided by zero")]
     DivisionByZero,
     /// Not a decimal number of florins.
-    #[error("{0:?} is not an amount: write florins with at most 18 decimals, such as 12.5")]
+    #[error(
+        "{0:?} is not an amount: write florins with at most 18 decimals, such as 12.5, and no more than \
+         340282366920938463463 of them"
+    )]
     NotAnAmount(String),
 }
 

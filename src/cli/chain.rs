@@ -78,6 +78,7 @@ pub(crate) struct ChainArg {
 /// `florin ledger deploy`
 #[derive(Debug, Args)]
 #[command(
+    group = clap::ArgGroup::new("counted_in").args(["token", "supply"]).required(true),
     after_help = "Example:\n  florin ledger deploy --rpc http://127.0.0.1:8545 --wallet deployer.json \
     --supply 1000000 --out deployment.toml\n\nThe wallet pays the gas and has no power over the \
     contracts afterwards: nobody has."
@@ -89,8 +90,7 @@ pub(crate) struct LedgerDeploy {
     #[command(flatten)]
     pub(crate) wallet: WalletArg,
     /// An ERC-20 that exists, to count everything in
-    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["supply", "holder"],
-          required_unless_present = "supply")]
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["supply", "holder"])]
     pub(crate) token: Option<Address>,
     /// A new token: so many FLN are made, and never any more
     #[arg(long, value_name = "AMOUNT")]

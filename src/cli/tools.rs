@@ -44,6 +44,8 @@ pub(crate) struct Doctor {
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
     #[command(flatten)]
+    pub(crate) anvil: AnvilArg,
+    #[command(flatten)]
     pub(crate) json: JsonArg,
 }
 

@@ -16,6 +16,9 @@ use crate::failure::{Exit, Failure};
 
 /// What anvil says when it listens.
 const LISTENING: &str = "Listening on ";
+/// What to do where there is none.
+pub(crate) const REMEDY: &str = "`cargo xtask demo --ledger ethereum` fetches anvil from npm; otherwise install Foundry \
+                                 (https://getfoundry.sh), or name the program with --anvil or FLORIN_ANVIL";
 /// How long it may take to say so.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How often it is looked after.
@@ -73,11 +76,7 @@ pub(crate) fn program(named: &AnvilArg) -> PathBuf {
 
 /// What to do where there is no anvil.
 pub(crate) fn missing(program: &Path, error: &std::io::Error) -> anyhow::Error {
-    let message = format!(
-        "{} cannot be started ({error}): `cargo xtask demo --ledger ethereum` fetches anvil from npm; otherwise install \
-         Foundry (https://getfoundry.sh), or name the program with --anvil or FLORIN_ANVIL",
-        program.display()
-    );
+    let message = format!("{} cannot be started ({error}): {REMEDY}", program.display());
     Failure::input("TOOL_MISSING", message).into()
 }
 

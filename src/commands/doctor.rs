@@ -1,11 +1,14 @@
 //! `florin doctor`: what this machine has, what is missing, and what to do about it.
 
 use std::path::Path;
+use std::process::Command;
 
 use florin_learning::EngineKind;
 use serde_json::json;
 
-use crate::cli::Doctor;
+use crate::cli::{AnvilArg, Doctor};
+use crate::commands::anvil;
+use crate::compose;
 use crate::failure::Exit;
 use crate::show::{self, BAD, Cell, GOOD, NOTE, Table};
 
@@ -29,6 +32,7 @@ enum State {
 pub(super) fn run(arguments: &Doctor) -> anyhow::Result<Exit> {
     let mut findings = vec![version(), threads(), reference(), libtorch()];
     findings.extend(gpu());
+    findings.push(development_chain(&arguments.anvil));
     findings.push(temporary_folder());
     if let Some(folder) = &arguments.data {
         findings.push(data_folder(folder));
@@ -126,6 +130,26 @@ fn gpu() -> Option<Finding> {
     None
 }
 
+/// What `demo --ledger ethereum` starts; nothing else needs it.
+fn development_chain(named: &AnvilArg) -> Finding {
+    let program = anvil::program(named);
+    let note = |found: String| Finding {
+        what: "anvil",
+        state: State::Note,
+        found,
+        advice: format!("only `florin demo --ledger ethereum` needs it: {}", anvil::REMEDY),
+    };
+    match Command::new(&program).arg("--version").output() {
+        Ok(said) if said.status.success() => {
+            let text = String::from_utf8_lossy(&said.stdout);
+            let version = text.lines().next().unwrap_or_default().trim().to_owned();
+            good("anvil", format!("{version} ({})", program.display()))
+        }
+        Ok(said) => note(format!("{} --version ends with {}", program.display(), said.status)),
+        Err(error) => note(format!("{} cannot be started ({error})", program.display())),
+    }
+}
+
 fn temporary_folder() -> Finding {
     let folder = std::env::temp_dir();
     let probe = folder.join(format!("florin-doctor-{}", std::process::id()));
@@ -144,7 +168,12 @@ fn temporary_folder() -> Finding {
 fn data_folder(folder: &Path) -> Finding {
     let found = folder.display().to_string();
     if folder.is_dir() {
-        let advice = format!("`florin ledger verify --data {found}` replays its ledger");
+        let advice = if compose::chain_file(folder).exists() {
+            format!("`florin ledger verify --data {found}` replays its ledger")
+        } else {
+            "its ledger is not here: `florin ledger verify --market URL` verifies one on Ethereum"
+                .to_owned()
+        };
         return Finding { what: "data folder", state: State::Good, found, advice };
     }
     Finding {

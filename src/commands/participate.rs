@@ -59,7 +59,16 @@ pub(super) fn say(event: &Event) {
         Event::Experiment { .. } | Event::Retrying { .. } => NOTE,
         _ => anstyle::Style::new(),
     };
-    anstream::println!("{style}{event}{style:#}");
+    match event {
+        Event::BondHeld { until } => {
+            let until = show::date(*until);
+            anstream::println!(
+                "{style}the bond stays at risk until {until}: what the last settlement debits can be proven until \
+                 then{style:#}"
+            );
+        }
+        event => anstream::println!("{style}{event}{style:#}"),
+    }
 }
 
 /// Ctrl-C and a polite request to stop end the work at the next safe point.

@@ -4,8 +4,10 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context;
-use florin_ledger::ethereum::{Settings, spent};
-use florin_protocol::{Address, Report, TaskId};
+use florin_ledger::ethereum::MarketContract::MarketEvents;
+use florin_ledger::ethereum::verify::{Happened, history};
+use florin_ledger::ethereum::{Deployment, Settings, spent};
+use florin_protocol::{Address, Digest, PayoutId, Report, Round, TaskId};
 use serde_json::{Value, json};
 
 use super::chain::Chain;
@@ -23,9 +25,25 @@ pub(super) struct Gas {
     pub(super) wei: u128,
 }
 
+/// One round's settlement, as the market's events have it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Settled {
+    pub(super) round: Round,
+    pub(super) payout: PayoutId,
+    /// The block that posted it, and the one that made it final.
+    pub(super) posted: u64,
+    pub(super) finalised: Option<u64>,
+    /// Its root of running totals.
+    pub(super) root: Digest,
+}
+
 /// Everything about the chain.
 #[derive(Debug)]
 pub(super) struct OnChain {
+    /// Chain and contracts.
+    pub(super) deployment: Deployment,
+    /// The task's settlements, by round.
+    pub(super) settled: Vec<Settled>,
     /// By role, in the order of the table.
     pub(super) gas: Vec<(&'static str, Gas)>,
     /// Numbers that `florin ledger verify` compared, and those that differ.
@@ -50,8 +68,15 @@ impl OnChain {
         let said = super::answer(children, "verification", &call)?;
         let number = |key: &str| said[key].as_u64().context("`ledger verify` does not count");
         let verified = (number("compared")?, number("differing")?);
-        let twin = twin::compare(chain, stage, task, reports)?;
-        Ok(Self { gas: gas(chain, stage)?, verified, twin })
+        let happened = history(&chain.endpoint()?, &chain.deployment, &Settings::default())?;
+        let twin = twin::compare((chain, &happened), stage, task, reports)?;
+        Ok(Self {
+            deployment: chain.deployment,
+            settled: settled(&happened, task, reports),
+            gas: gas(chain, stage)?,
+            verified,
+            twin,
+        })
     }
 
     /// Whether nothing differs anywhere.
@@ -107,7 +132,18 @@ impl OnChain {
                 ((*role).to_owned(), row)
             })
             .collect();
+        let settled = self.settled.iter().map(|one| {
+            json!({
+                "round": one.round,
+                "payout": one.payout,
+                "posted": one.posted,
+                "final": one.finalised,
+                "root": one.root,
+            })
+        });
         json!({
+            "deployment": self.deployment,
+            "settlements": settled.collect::<Vec<_>>(),
             "gas": gas,
             "verified": { "compared": self.verified.0, "differing": self.verified.1 },
             "twin": {
@@ -117,6 +153,32 @@ impl OnChain {
             },
         })
     }
+}
+
+/// The settlements of a task: what was posted last for each round, and when it became final.
+fn settled(happened: &[Happened], task: TaskId, reports: &[Report]) -> Vec<Settled> {
+    let mut rounds: BTreeMap<Round, Settled> = BTreeMap::new();
+    let payouts: BTreeMap<Round, PayoutId> =
+        reports.iter().map(|report| (report.scope.round, report.payout)).collect();
+    for one in happened {
+        match &one.event {
+            MarketEvents::SettlementPosted(e) if TaskId(e.task.into()) == task => {
+                let round = Round(e.round);
+                let payout = payouts.get(&round).copied().unwrap_or_default();
+                let root = Digest(e.root.into());
+                let (posted, finalised) = (one.block, None);
+                rounds.insert(round, Settled { round, payout, posted, finalised, root });
+            }
+            // It names the last of those that became final together.
+            MarketEvents::SettlementFinalised(e) if TaskId(e.task.into()) == task => {
+                for (_, settled) in rounds.range_mut(..=Round(e.round)) {
+                    settled.finalised.get_or_insert(one.block);
+                }
+            }
+            _ => {}
+        }
+    }
+    rounds.into_values().collect()
 }
 
 fn gas(chain: &Chain, stage: &Stage) -> anyhow::Result<Vec<(&'static str, Gas)>> {

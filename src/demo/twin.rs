@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::{Context, bail};
 use florin_coordinator::engine::claim_proof;
 use florin_ledger::ethereum::MarketContract::MarketEvents;
-use florin_ledger::ethereum::verify::{Happened, history};
+use florin_ledger::ethereum::verify::Happened;
 use florin_ledger::ethereum::{EthereumLedger, Settings};
 use florin_ledger::{
     Claim, Clock, Genesis, Ledger, LocalChain, Settlement, SettlementStatus, Terms,
@@ -36,14 +36,13 @@ pub(super) struct Twin {
     pub(super) differences: Vec<String>,
 }
 
-/// Carries everything out again, and compares.
+/// Carries everything that happened on the chain out again, and compares.
 pub(super) fn compare(
-    chain: &Chain,
+    (chain, happened): (&Chain, &[Happened]),
     stage: &Stage,
     task: TaskId,
     reports: &[Report],
 ) -> anyhow::Result<Twin> {
-    let happened = history(&chain.endpoint()?, &chain.deployment, &Settings::default())?;
     let begun = happened.first().context("nothing has happened on the chain")?.made;
     let outbox = chain::outbox(Path::new(&stage.path("nobody.json")));
     let there = EthereumLedger::open(

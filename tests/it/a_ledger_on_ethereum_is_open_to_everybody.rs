@@ -4,8 +4,10 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use florin_protocol::Phase;
+
 use crate::support::proxy::Proxy;
-use crate::support::{On, Plan, TestMarket, florin};
+use crate::support::{On, Plan, Process, TestMarket, florin};
 
 #[test]
 fn a_market_is_deployed_looked_at_and_verified() {
@@ -90,4 +92,20 @@ fn each_ledger_says_what_it_is_and_refuses_what_belongs_to_the_other() {
     embedded.ask(&["ledger", "status"]).refused(2, "NOT_ON_ETHEREUM");
     embedded.ask(&["ledger", "verify"]).refused(2, "NOT_ON_ETHEREUM");
     florin(&["ledger", "verify"]).refused(2, "NO_MARKET");
+}
+
+#[test]
+fn a_coordinator_that_looks_deeper_than_everybody_else_is_waited_for() {
+    let mut plan = Plan::honest(On::Ethereum, 1);
+    plan.depth = 3;
+    plan.participants.truncate(2);
+    plan.target = 2;
+    let market = TestMarket::open(plan);
+    let published =
+        market.ask_as("buyer", &["task", "publish", "--json", &market.file("task.toml")]);
+    let published = published.expect(0);
+    assert!(published.err.contains("trying again: no escrow is open"), "{published:?}");
+    let task = published.json()["task"].as_str().unwrap().parse().unwrap();
+    market.everybody(task).iter_mut().for_each(Process::finish);
+    assert_eq!(market.view(task).phase, Phase::Done);
 }

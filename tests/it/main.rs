@@ -17,3 +17,4 @@ mod the_books_balance;
 mod the_demonstration_holds_what_it_promises;
 mod tidy;
 mod two_runs_with_one_seed_agree;
+mod what_nobody_could_use_is_refused;

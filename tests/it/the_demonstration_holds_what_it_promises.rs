@@ -50,11 +50,16 @@ fn the_demonstration_holds_what_it_promises(on: On) {
         assert_eq!(chain["twin"]["differences"], serde_json::json!([]), "{chain:#}");
         assert!(chain["twin"]["compared"].as_u64() > Some(40), "{chain:#}");
         assert_eq!(chain["verified"]["differing"], 0, "{chain:#}");
+        let settlements = chain["settlements"].as_array().unwrap();
+        assert!(settlements.len() == 4 && !settlements.iter().any(|s| s["final"].is_null()));
         let gas = chain["gas"].as_object().unwrap();
         assert!(gas.values().all(|role| role["gas"].as_u64() > Some(100_000)), "{gas:#?}");
     }
     let page = std::fs::read_to_string(page).unwrap();
     assert!(page.contains("</html>") && !page.contains("http"), "the report carries itself");
+    let contract = result["ethereum"]["deployment"]["market"].as_str();
+    assert_eq!(contract.is_some(), on == On::Ethereum);
+    assert!(page.contains(contract.unwrap_or_default()), "the report says where the money was");
 }
 
 /// Processes of this demonstration: its folder is in their arguments.

@@ -1,6 +1,7 @@
 //! The ledger thread: posts settlements, sees them through their window, proves their debits, closes tasks. What the
 //! ledger has is asked for before anything is repeated.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
@@ -39,6 +40,22 @@ pub(super) enum LedgerJob {
         task: TaskId,
     },
     Prove(Debits),
+}
+
+/// As the log names it.
+impl fmt::Display for LedgerJob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Post { settlement: Settlement { task, round, .. }, .. } => {
+                write!(f, "post round {round} of task {task}")
+            }
+            Self::Finalize { task, round, .. } => {
+                write!(f, "make round {round} of task {task} final")
+            }
+            Self::Close { task } => write!(f, "close task {task}"),
+            Self::Prove(debits) => write!(f, "prove the debits of task {}", debits.task()),
+        }
+    }
 }
 
 /// The settlement that a report states. The same report gives the same settlement, whenever it is asked for.
@@ -80,12 +97,12 @@ pub(super) fn work(
             Ok(Step::Wait(wait)) => jobs.later(job, wait),
             Ok(Step::Done(event)) => tell(mailbox, &mut jobs, job, *event),
             Err(LedgerError::Unavailable(why)) => {
-                tracing::warn!(job = ?job.what, why, "the ledger does not answer; trying again");
+                tracing::warn!(job = %job.what, why, "the ledger does not answer; trying again");
                 jobs.again(job);
                 resume(ledger.as_ref(), wallet.as_ref());
             }
             Err(error) => {
-                tracing::error!(job = ?job.what, %error, "the ledger refuses what the round came to");
+                tracing::error!(job = %job.what, %error, "the ledger refuses what the round came to");
                 jobs.later(job, REFUSED_WAIT);
             }
         }
@@ -105,7 +122,7 @@ fn tell(mailbox: &Mailbox, jobs: &mut Delayed<LedgerJob>, job: Job<LedgerJob>, e
             // Asked again, the ledger gives the same answer.
             jobs.again(job);
         }
-        Err(rejection) => tracing::warn!(job = ?job.what, %rejection, "nobody waits for this"),
+        Err(rejection) => tracing::warn!(job = %job.what, %rejection, "nobody waits for this"),
         Ok(_) => {}
     }
 }

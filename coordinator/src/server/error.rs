@@ -58,6 +58,7 @@ impl From<LedgerError> for ApiError {
             LedgerError::Refused(refusal) => {
                 Self::new(Code::LedgerRefused, format!("{refusal} [{}]", refusal.code()))
             }
+            LedgerError::Unavailable(_) => Self::fault("the ledger does not answer us", &error),
             other => Self::fault("the ledger failed", &other),
         }
     }

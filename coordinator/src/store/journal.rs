@@ -73,7 +73,10 @@ pub enum OpenError {
         source: io::Error,
     },
     /// It was not written by a coordinator of this market.
-    #[error("journal {path}: {what} [JOURNAL_FOREIGN]")]
+    #[error(
+        "journal {path}: {what}; name another data folder, or the market and the wallet that this one was made with \
+         [JOURNAL_FOREIGN]"
+    )]
     Foreign {
         /// Which file.
         path: PathBuf,

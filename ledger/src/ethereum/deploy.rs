@@ -7,6 +7,7 @@ use alloy_primitives::U256;
 use alloy_sol_types::SolConstructor;
 use florin_protocol::{Address, Amount, ChainId, Signer};
 
+use super::check::unfit;
 use super::contracts::{FlorinToken, Market, Registry};
 use super::deployment::Deployment;
 use super::endpoint::Endpoint;
@@ -57,7 +58,8 @@ impl Planner for Contract {
 /// Deploys token (unless there is one), market and registry, each confirmed as deep as `settings` ask.
 ///
 /// # Errors
-/// [`LedgerError`]; contracts that were deployed before it stay on the chain, and nobody uses them.
+/// [`LedgerError`]; `Refused` with `Meaningless` for a token that nobody could use. Contracts that were deployed before
+/// an error stay on the chain, and nobody uses them.
 pub fn deploy(
     endpoint: &Arc<dyn Endpoint>,
     by: &dyn Signer,
@@ -69,12 +71,11 @@ pub fn deploy(
     let chain = node.chain_id()?;
     let settings = Settings { gas_max: settings.gas_max.max(DEPLOY_GAS_MAX), ..settings };
     let sender = Sender::new(node, chain, settings, outbox, format!("deploy-{chain}"));
+    if let Some(why) = meaningless(&sender.node, token)? {
+        return Err(Refusal::Meaningless(why).into());
+    }
     let token = match token {
-        Token::Existing(token) if sender.node.has_code(token)? => token,
-        Token::Existing(token) => {
-            let what = format!("there is no contract at {token}: name the token's address");
-            return Err(LedgerError::Unavailable(what));
-        }
+        Token::Existing(token) => token,
         Token::New { supply, holder } => {
             let call = FlorinToken::constructorCall {
                 holder: holder.0.into(),
@@ -87,6 +88,20 @@ pub fn deploy(
     let (market, block) = put(&sender, by, "market", &Market::BYTECODE, &call.abi_encode())?;
     let (registry, _) = put(&sender, by, "registry", &Registry::BYTECODE, &[])?;
     Ok(Deployment { chain: ChainId(chain), token, market, registry, block })
+}
+
+/// Why nobody could use a market that counts in this; nothing if somebody could.
+fn meaningless(node: &Node, token: Token) -> Result<Option<String>, LedgerError> {
+    match token {
+        Token::Existing(token) => unfit(node, token),
+        Token::New { supply, .. } if supply.is_zero() => {
+            Ok(Some("a token of which there are 0 FLN: name a supply above zero".to_owned()))
+        }
+        Token::New { holder, .. } if holder == Address::default() => {
+            Ok(Some(format!("a token that {holder} holds: name an account that has a key")))
+        }
+        Token::New { .. } => Ok(None),
+    }
 }
 
 fn put(

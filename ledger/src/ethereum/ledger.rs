@@ -10,6 +10,7 @@ use florin_protocol::{
     Address, Amount, Canonical, Digest, Market as MarketName, PayoutId, Signer, TaskId, Tick,
 };
 
+use super::check::check;
 use super::contracts::Market::MarketEvents;
 use super::contracts::{FlorinToken, Market};
 use super::deployment::Deployment;
@@ -22,8 +23,8 @@ use super::sender::{Carried, Sender};
 use super::settings::Settings;
 use crate::action::Action;
 use crate::api::{
-    BondState, Claim, Claimed, Ledger, LedgerError, Posted, Settlement, SettlementStatus, Slash,
-    StakeState, TaskState, Terms, TxId,
+    BondState, Claim, Claimed, Ledger, LedgerError, Posted, Refusal, Settlement, SettlementStatus,
+    Slash, StakeState, TaskState, Terms, TxId,
 };
 use crate::limits::CONFIRMATIONS_MAX;
 use crate::transaction::Outcome;
@@ -72,30 +73,9 @@ impl EthereumLedger {
                 settings.confirmations
             )));
         }
-        let node = Node(endpoint);
-        let name = node.0.name();
-        let chain = node.chain_id()?;
-        if chain != deployment.chain.0 {
-            return Err(LedgerError::Unavailable(format!(
-                "{name} is on chain {chain}, but the market is on chain {}: name a node of that \
-                 chain",
-                deployment.chain.0
-            )));
-        }
-        if !node.has_code(deployment.market)? {
-            return Err(LedgerError::Unavailable(format!(
-                "{name} has no contract at {}: is it synchronised, and is this the market's \
-                 address?",
-                deployment.market
-            )));
-        }
-        let token = node.get(deployment.market, &Market::tokenCall {}, At::Latest)?;
-        if Address::from(token) != deployment.token {
-            return Err(LedgerError::Unavailable(format!(
-                "the market at {} counts in {token}, not in {}",
-                deployment.market, deployment.token
-            )));
-        }
+        check(&endpoint, &deployment)?
+            .map_err(|foreign| LedgerError::Unavailable(foreign.to_string()))?;
+        let (node, chain) = (Node(endpoint), deployment.chain.0);
         let market = deployment.market();
         let genesis = market.genesis.to_string();
         let genesis = genesis.trim_start_matches("0x").chars().take(NAME_DIGITS).collect();
@@ -323,6 +303,11 @@ impl Ledger for EthereumLedger {
     }
 
     fn transfer(&self, by: &dyn Signer, to: Address, amount: Amount) -> Result<TxId, LedgerError> {
+        if to == Address::default() {
+            let what =
+                format!("a transfer to {to}: nobody could have it back; name another account");
+            return Err(Refusal::Meaningless(what).into());
+        }
         self.done(by, Action::Transfer { to, amount })
     }
 

@@ -1,6 +1,7 @@
 //! The same market on Ethereum: the trait [`Ledger`](crate::Ledger) on the contracts in `contracts/`, through any
 //! node that answers JSON-RPC.
 
+mod check;
 mod contracts;
 mod deploy;
 mod deployment;
@@ -18,6 +19,7 @@ mod settings;
 mod transit;
 pub mod verify;
 
+pub use check::{Foreign, began_earlier, chain_id, check};
 pub use contracts::{FlorinToken, Market as MarketContract, Registry};
 pub use deploy::{Token, deploy};
 pub use deployment::Deployment;

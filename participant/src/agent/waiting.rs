@@ -4,7 +4,7 @@
 use florin_ledger::Terms;
 use florin_protocol::{
     Address, Amount, Canonical, Digest, Enrol, NodeKey, Offer, Registration, Report, Role,
-    SignError, Signer, TaskSpec, TaskView,
+    SignError, Signed, Signer, TaskSpec, TaskView,
 };
 
 use super::step::Stage;
@@ -12,7 +12,7 @@ use super::{Agent, AgentError, Found, Running};
 use crate::client::{Client, ClientError};
 use crate::event::Event;
 use crate::guard::Guard;
-use crate::retry::{Passing, patiently};
+use crate::retry::{Passing, UntilSeen, patiently};
 use crate::wallet::Wallet;
 
 /// How long a registration, an enrolment or a question may be under way, in milliseconds.
@@ -77,22 +77,37 @@ impl Agent<'_, '_> {
             self.tell(&Event::Registered { account: self.me });
         }
         self.bond()?;
-        self.enrol()?;
+        self.enrol_once_seen()?;
         self.enrolled_at = Some(view.reported);
         self.tell(&Event::Enrolled { task: self.config.task });
         Ok(())
     }
 
-    fn enrol(&mut self) -> Result<(), ClientError> {
-        let client = self.parts.client;
-        let enrol = Enrol {
+    fn enrolment(&self) -> Signed<Enrol> {
+        self.guard.sign(Enrol {
             market: self.spec.market,
             task: self.config.task,
             sender: self.me,
-            expires: client.now().after_ms(EXPIRY_MS),
-        };
-        let enrol = self.guard.sign(enrol);
+            expires: self.parts.client.now().after_ms(EXPIRY_MS),
+        })
+    }
+
+    fn enrol(&mut self) -> Result<(), ClientError> {
+        let (client, enrol) = (self.parts.client, self.enrolment());
         self.with_client(|| client.enrol(&enrol))
+    }
+
+    /// Enrols with a bond that the ledger shows, which the coordinator may see a little later.
+    fn enrol_once_seen(&mut self) -> Result<(), ClientError> {
+        let (client, enrol) = (self.parts.client, self.enrolment());
+        let tell = &mut self.tell;
+        let enrolled = patiently(
+            self.config.patience,
+            self.shutdown,
+            |error: &UntilSeen| tell(&super::retrying(error)),
+            || client.enrol(&enrol).map_err(UntilSeen),
+        );
+        enrolled.map_err(|UntilSeen(error)| error)
     }
 
     /// Not asked, or not any more: the coordinator strikes off who missed a commit or a reveal, and

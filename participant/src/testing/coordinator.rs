@@ -130,6 +130,10 @@ impl State {
             }
             ["tasks", _, "enrol"] => {
                 let said: Signed<Enrol> = serde_json::from_slice(body).map_err(read)?;
+                let tries = self.heard.iter().filter(|line| line.ends_with("/enrol")).count();
+                if self.lies.contains(&Lie::NodeBehind) && tries <= 2 {
+                    return refuse(Code::BondTooSmall);
+                }
                 self.enrol(said.body.sender);
             }
             ["tasks", _, "commits"] => {

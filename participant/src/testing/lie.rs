@@ -47,4 +47,6 @@ pub(crate) enum Lie {
     HiddenRows,
     /// The work is paid to wallet 6, which never pledged anything.
     Accomplice,
+    /// No lie: the first two enrolments come before the coordinator's node has seen the bond.
+    NodeBehind,
 }

@@ -1,15 +1,27 @@
 //! A coordinator whose market is on an Ethereum chain.
 
+use std::fs::{File, TryLockError};
+use std::path::Path;
 use std::sync::Arc;
 
+use anyhow::Context;
 use florin_coordinator::LedgerPlace;
-use florin_ledger::ethereum::{EthereumLedger, Settings};
+use florin_ledger::ethereum::{Endpoint, EthereumLedger, Settings, chain_id};
 use florin_ledger::{Ledger, LedgerError};
 use florin_participant::{Patience, Shutdown, Wallet, patiently};
+use florin_protocol::Market;
 
 use crate::chain;
 use crate::cli::Coordinate;
 use crate::failure::Failure;
+
+/// A market's contracts, opened for its coordinator.
+pub(super) struct Opened {
+    pub(super) ledger: Arc<dyn Ledger>,
+    pub(super) place: LedgerPlace,
+    /// Held as long as the coordinator runs.
+    pub(super) lock: File,
+}
 
 /// Opens the contracts, and brings to an end what an earlier run left in the outbox. A node that does not answer is
 /// waited for, as it may start together with the coordinator.
@@ -17,7 +29,7 @@ pub(super) fn open(
     arguments: &Coordinate,
     settings: Settings,
     wallet: &Wallet,
-) -> anyhow::Result<(Arc<dyn Ledger>, LedgerPlace)> {
+) -> anyhow::Result<Opened> {
     if arguments.genesis.is_some() || !arguments.allocate.is_empty() {
         let message = "--genesis and --allocate make the embedded ledger's money: on Ethereum the token has been made";
         return Err(Failure::input("NO_GENESIS_HERE", message).into());
@@ -34,15 +46,38 @@ pub(super) fn open(
     let deployment = chain::read_deployment(file)?;
     let endpoint = chain::endpoint(rpc)?;
     let outbox = chain::outbox(&arguments.wallet.wallet);
-    wait_for(&|| chain::chain_of(&*endpoint).map(drop))?;
-    chain::check_chain(&*endpoint, deployment.chain)?;
+    let node: Arc<dyn Endpoint> = endpoint.clone();
+    wait_for(&|| chain_id(&node))?;
+    chain::check_history(&endpoint, &deployment)?;
+    let lock = only_one(&outbox, deployment.market())?;
     let ledger = wait_for(&|| {
         let ledger = EthereumLedger::open(endpoint.clone(), deployment, settings, &outbox)?;
         ledger.resume(wallet)?;
         Ok(ledger)
     })?;
     let info = chain::info_of(&deployment, suggested(rpc, arguments.public_rpc.as_ref()));
-    Ok((Arc::new(ledger), LedgerPlace::Ethereum(info)))
+    Ok(Opened { ledger: Arc::new(ledger), place: LedgerPlace::Ethereum(info), lock })
+}
+
+/// Refuses a second coordinator of one wallet and market: two data folders would answer for the same tasks. The embedded
+/// chain cannot be opened twice; contracts can.
+fn only_one(outbox: &Path, market: Market) -> anyhow::Result<File> {
+    let path = outbox.join(format!("coordinator-{}.lock", market.genesis.short()));
+    let shown = path.display();
+    std::fs::create_dir_all(outbox).with_context(|| shown.to_string())?;
+    let opened = File::options().append(true).create(true).open(&path);
+    let file = opened.with_context(|| shown.to_string())?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            let message = format!(
+                "a coordinator of this market runs already with this wallet ({shown} is held): stop it first; its data \
+                 folder has the market's rounds"
+            );
+            Err(Failure::input("COORDINATOR_RUNS", message).into())
+        }
+        Err(TryLockError::Error(error)) => Err(error).with_context(|| shown.to_string()),
+    }
 }
 
 fn wait_for<T>(attempt: &dyn Fn() -> Result<T, LedgerError>) -> Result<T, LedgerError> {
@@ -67,6 +102,22 @@ fn suggested(rpc: &str, public: Option<&String>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_market_has_one_coordinator_of_a_wallet_at_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let outbox = folder.path().join("w.outbox");
+        let market = |n: u8| Market {
+            chain: florin_protocol::ChainId(1),
+            genesis: florin_protocol::Digest([n; 32]),
+        };
+        let running = only_one(&outbox, market(1)).unwrap();
+        let error = only_one(&outbox, market(1)).unwrap_err();
+        assert_eq!(crate::failure::verdict(&error).0, "COORDINATOR_RUNS");
+        only_one(&outbox, market(2)).unwrap();
+        drop(running);
+        only_one(&outbox, market(1)).unwrap();
+    }
 
     #[test]
     fn a_node_with_a_key_is_suggested_to_nobody() {

@@ -4,6 +4,7 @@ mod embedded;
 mod ethereum;
 mod systemd;
 
+use std::fs::File;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -35,7 +36,7 @@ pub(super) fn run(arguments: &Coordinate) -> anyhow::Result<Exit> {
         // The port first: nothing is made on disk for a coordinator that cannot listen.
         let listener = listen(config.listen).await?;
         let wallet = Arc::new(wallet::open(&arguments.wallet)?);
-        let parts = parts(arguments, &config, &wallet)?;
+        let (parts, _only_one) = parts(arguments, &config, &wallet)?;
         let (address, place) = (listener.local_addr()?, parts.place.info());
         let id = parts.ledger.market();
         let stop = asked_to_stop()?;
@@ -98,21 +99,33 @@ async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     })
 }
 
-fn parts(arguments: &Coordinate, config: &Config, wallet: &Arc<Wallet>) -> anyhow::Result<Parts> {
+/// The coordinator's parts, and what keeps a second one of the same market from starting.
+fn parts(
+    arguments: &Coordinate,
+    config: &Config,
+    wallet: &Arc<Wallet>,
+) -> anyhow::Result<(Parts, Option<File>)> {
     let node = wallet.node_signer();
-    let (ledger, place): (Arc<dyn Ledger>, LedgerPlace) = match arguments.ledger {
-        LedgerKind::Embedded => embedded::open(arguments, wallet)?,
-        LedgerKind::Ethereum => ethereum::open(arguments, config.ethereum, wallet)?,
+    let (ledger, place, lock): (Arc<dyn Ledger>, LedgerPlace, _) = match arguments.ledger {
+        LedgerKind::Embedded => {
+            let (ledger, place) = embedded::open(arguments, wallet)?;
+            (ledger, place, None)
+        }
+        LedgerKind::Ethereum => {
+            let opened = ethereum::open(arguments, config.ethereum, wallet)?;
+            (opened.ledger, opened.place, Some(opened.lock))
+        }
     };
     let engine = compose::engine(arguments.engine)?;
-    Ok(Parts {
+    let parts = Parts {
         place,
         ledger,
         wallet: Arc::<Wallet>::clone(wallet),
         node,
         valuer: Box::new(WorkValuer::new(engine)),
         clock: Arc::new(SystemClock),
-    })
+    };
+    Ok((parts, lock))
 }
 
 fn announce(

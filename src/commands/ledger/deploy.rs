@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use florin_ledger::ethereum::{Deployment, Endpoint, Settings, Spent, Token, deploy, spent};
+use anyhow::Context;
+use florin_ledger::ethereum::{
+    Deployment, Endpoint, Settings, Spent, Token, chain_id, deploy, spent,
+};
 use florin_protocol::{Address, Signer};
 use serde_json::json;
 
@@ -17,7 +20,7 @@ const BLOCKS_MAX: u64 = 200;
 
 pub(super) fn run(arguments: &LedgerDeploy) -> anyhow::Result<Exit> {
     let endpoint: Arc<dyn Endpoint> = chain::endpoint(&arguments.rpc)?;
-    let chain_id = chain::chain_of(&*endpoint)?;
+    let chain_id = chain_id(&endpoint).with_context(|| chain::no_node(&*endpoint))?;
     // The file first: what was paid for must not be lost because it cannot be written down.
     let file = chain::new_deployment_file(&arguments.out)?;
     let done = put_there(arguments, &endpoint);
@@ -44,7 +47,7 @@ pub(super) fn run(arguments: &LedgerDeploy) -> anyhow::Result<Exit> {
         ("written to", arguments.out.display().to_string()),
     ]);
     show::hint(&format!(
-        "Run a market on it: florin coordinate --ledger ethereum --deployment {} --rpc …",
+        "Run a market on it: florin coordinate --data market --wallet … --ledger ethereum --deployment {} --rpc …",
         arguments.out.display()
     ));
     Ok(Exit::Done)

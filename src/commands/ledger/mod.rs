@@ -65,7 +65,7 @@ impl Found {
             return Err(Failure::input("NO_NODE", message).into());
         };
         let endpoint = chain::endpoint(&rpc)?;
-        chain::check_chain(&*endpoint, deployment.chain)?;
+        chain::check_history(&endpoint, &deployment)?;
         Ok(Self { endpoint, deployment, settings: node.spending.over(Settings::default()) })
     }
 }

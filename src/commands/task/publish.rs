@@ -7,14 +7,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use florin_ledger::{Ledger, LedgerError, Refusal, Terms};
-use florin_protocol::{Signer, TaskSpec};
+use florin_participant::{Patience, Shutdown, UntilSeen, patiently};
+use florin_protocol::{Signer, TaskSpec, TaskView};
 use serde_json::json;
 
 use crate::cli::TaskPublish;
 use crate::commands::wallet;
 use crate::failure::{Exit, Failure};
 use crate::market::Market;
-use crate::show;
+use crate::show::{self, NOTE};
 use crate::task_file::{self, Parties, Ready};
 
 pub(super) fn run(arguments: &TaskPublish) -> anyhow::Result<Exit> {
@@ -31,7 +32,7 @@ pub(super) fn run(arguments: &TaskPublish) -> anyhow::Result<Exit> {
     let spec = &ready.spec;
     let ledger = market.ledger_of(&wallet, &arguments.wallet)?;
     open_escrow(&*ledger, &wallet, spec)?;
-    let view = market.publish(spec)?;
+    let view = publish_once_seen(&market, spec)?;
     let id = spec.id();
     if view.wanted.contains(&spec.base_model) {
         market.put_blob(&ready.base_model)?;
@@ -49,6 +50,14 @@ pub(super) fn run(arguments: &TaskPublish) -> anyhow::Result<Exit> {
     anstream::println!("\nPublished. Task {id}");
     show::hint(&format!("Watch it: florin task show {}", id.short()));
     Ok(Exit::Done)
+}
+
+/// Tells the coordinator of a task whose escrow is open, which it may see a little later.
+fn publish_once_seen(market: &Market, spec: &TaskSpec) -> anyhow::Result<TaskView> {
+    let waiting = |why: &UntilSeen| anstream::eprintln!("{NOTE}trying again: {why}{NOTE:#}");
+    let attempt = || market.publish(spec).map_err(UntilSeen);
+    let published = patiently(Patience::default(), &Shutdown::new(), waiting, attempt);
+    Ok(published.map_err(|UntilSeen(error)| error)?)
 }
 
 fn open_escrow(ledger: &dyn Ledger, buyer: &dyn Signer, spec: &TaskSpec) -> anyhow::Result<()> {

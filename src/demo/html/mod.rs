@@ -1,6 +1,7 @@
 //! The report: one HTML file that carries everything it shows.
 
 mod chart;
+mod on_chain;
 
 use std::fmt::Write as _;
 
@@ -54,6 +55,9 @@ pub(super) fn page(outcome: &Outcome) -> anyhow::Result<String> {
     money(&mut html, outcome)?;
     cheats(&mut html, outcome);
     rounds(&mut html, outcome);
+    if let Some(found) = &outcome.on_chain {
+        on_chain::section(&mut html, found);
+    }
     let _ = write!(
         html,
         "<footer>Task <code>{}</code> · seed {} · {:.1} s on this machine · Florin {}. The seed repeats money and \

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use florin_ledger::ethereum::Deployment;
 use florin_ledger::{TaskState, Terms};
 use florin_protocol::{
     Address, ChainId, Digest, Entry, Evidence, HoldoutRound, Infrastructure, Line, Market, Metrics,
@@ -9,8 +10,10 @@ use florin_protocol::{
 };
 
 use super::*;
+use crate::demo::on_chain::{Gas, OnChain, Settled};
 use crate::demo::outcome::Earner;
 use crate::demo::plan::{PARTICIPANTS, florins};
+use crate::demo::twin::Twin;
 
 const ROUNDS: u32 = 10;
 const PROVIDER: Address = Address([99; 20]);
@@ -170,6 +173,54 @@ fn the_page_carries_everything_it_shows() {
         assert!(page.contains(part), "the page does not say {part:?}");
     }
     if let Some(path) = std::env::var_os("FLORIN_TEST_PAGE") {
+        std::fs::write(path, page).unwrap();
+    }
+}
+
+fn on_chain() -> OnChain {
+    let settled = |round: u32| Settled {
+        round: Round(round),
+        payout: PayoutId([0xab; 32]),
+        posted: 100 + u64::from(round),
+        finalised: (round < ROUNDS).then_some(200 + u64::from(round)),
+        root: Digest([0xcd; 32]),
+    };
+    OnChain {
+        deployment: Deployment {
+            chain: ChainId(31_337),
+            token: address(201),
+            market: address(202),
+            registry: address(203),
+            block: 7,
+        },
+        settled: (1..=ROUNDS).map(settled).collect(),
+        gas: vec![("coordinator", Gas { transactions: 9, gas: 588_609, wei: 1_000_000_000_000 })],
+        verified: (57, 0),
+        twin: Twin { events: 41, compared: 46, differences: vec!["anna: 1 <> 2".to_owned()] },
+    }
+}
+
+#[test]
+fn the_page_of_a_market_on_ethereum_says_where_its_money_was() {
+    assert!(!page(&outcome()).unwrap().contains("On the chain"));
+    let page = page(&Outcome { on_chain: Some(on_chain()), ..outcome() }).unwrap();
+    let market = format!("<code>{}</code>", address(202));
+    for part in [
+        market.as_str(),
+        "Ethereum chain 31337",
+        "57 numbers compared, <b class=\"good\">0 differences</b>",
+        "46 balances compared, <b class=\"bad\">1 differences</b>",
+        "anna: 1 &lt;&gt; 2",
+        "<td class=\"n\">101</td><td class=\"n\">201</td><td><code>abababababababababab…</code>",
+        "<td class=\"n\">110</td><td class=\"n\">–</td>",
+        "588,609",
+    ] {
+        assert!(page.contains(part), "the page does not say {part:?}");
+    }
+    for (open, close) in [("<table", "</table>"), ("<section", "</section>")] {
+        assert_eq!(page.matches(open).count(), page.matches(close).count(), "{open}");
+    }
+    if let Some(path) = std::env::var_os("FLORIN_TEST_CHAIN_PAGE") {
         std::fs::write(path, page).unwrap();
     }
 }

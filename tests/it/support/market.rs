@@ -60,6 +60,8 @@ pub(crate) struct Plan {
     pub(crate) tls: bool,
     /// Updates that are wanted; commits close when so many are in.
     pub(crate) target: usize,
+    /// How many blocks deep the coordinator looks, on Ethereum; everybody else looks one deep.
+    pub(crate) depth: u64,
 }
 
 impl Plan {
@@ -76,6 +78,7 @@ impl Plan {
             train_ms: UNMISSED_MS,
             tls: false,
             target: 3,
+            depth: 1,
         }
     }
 
@@ -127,6 +130,8 @@ impl TestMarket {
             .map(|name| (*name, make_wallet(path, plan.seed, name).address()))
             .collect();
         let purse = |name: &str| if name == "buyer" { "1000" } else { PURSE };
+        let settings = format!("[ethereum]\nconfirmations = {}\n", plan.depth);
+        std::fs::write(path.join("settings.toml"), settings).unwrap();
         let task = plan.task_file(accounts["coordinator"]);
         std::fs::write(path.join("task.toml"), task).unwrap();
         let (chain, gate) = match plan.on {
@@ -382,6 +387,7 @@ fn start_coordinator(
         Some(rpc) => {
             call.extend(words(&["--ledger", "ethereum", "--rpc", rpc, "--deployment"]));
             call.push(file("deployment.toml"));
+            call.extend(["--settings".to_owned(), file("settings.toml")]);
         }
     }
     call.extend(["--address-file".to_owned(), file("address")]);

@@ -6,9 +6,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use alloy_primitives::U64;
 use florin_ledger::ethereum::{Endpoint, HttpEndpoint};
 use florin_protocol::Address;
 use serde_json::{Value, json};
+
+/// Blocks that a check of the chain looks back.
+const LOOKED_AT: u64 = 24;
 
 /// A running node; killed when dropped.
 pub(crate) struct Anvil {
@@ -50,15 +54,35 @@ impl Anvil {
         self.endpoint.call(method, params).unwrap_or_else(|error| panic!("{method}: {error}"))
     }
 
-    /// Takes the last blocks back and puts empty ones in their place. Anvil answers before it mines, and loses blocks if it
-    /// is reorganised meanwhile: what is on its way comes into a block first.
-    pub(crate) fn reorganise(&self, depth: u64) {
-        if self.ask("anvil_getAutomine", json!([])) == json!(true) {
-            while self.ask("txpool_status", json!([]))["pending"] != json!("0x0") {
-                std::thread::sleep(Duration::from_millis(1));
-            }
+    /// Waits until what is on its way is in a block, if blocks come by themselves. Anvil answers before it mines, and loses
+    /// blocks of a chain that is reorganised meanwhile.
+    pub(crate) fn settle(&self) {
+        while self.ask("anvil_getAutomine", json!([])) == json!(true)
+            && self.ask("txpool_status", json!([]))["pending"] != json!("0x0")
+        {
+            std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// Takes the last blocks back and puts empty ones in their place.
+    pub(crate) fn reorganise(&self, depth: u64) {
+        self.settle();
         self.ask("anvil_reorg", json!([depth, []]));
+    }
+
+    /// A block that the node has lost, or that does not follow the one before it, among the last few.
+    pub(crate) fn fault(&self) -> Option<String> {
+        let newest: U64 = serde_json::from_value(self.ask("eth_blockNumber", json!([]))).unwrap();
+        let newest = newest.to::<u64>();
+        let mut parent = Value::Null;
+        for number in newest.saturating_sub(LOOKED_AT)..=newest {
+            let block = self.ask("eth_getBlockByNumber", json!([format!("{number:#x}"), false]));
+            if block.is_null() || (!parent.is_null() && block["parentHash"] != parent) {
+                return Some(format!("block {number} of {newest}: {block}"));
+            }
+            parent = block["hash"].clone();
+        }
+        None
     }
 
     /// Gives an account a thousand ether.

@@ -173,6 +173,7 @@ fn combination(scene: &mut Scene, leg: Leg, (step, death): (&str, Death), depth:
     assert_eq!(ended.is_ok(), death == Death::Never, "{what}: {ended:?}");
     drop(ledger);
     scene.befall(by, fate, depth, before);
+    assert_eq!(scene.anvil.fault(), None, "{what}: anvil has lost its chain");
     // Its successor.
     let begun = Instant::now();
     let ledger = scene.open(Arc::clone(&scene.anvil.endpoint), settings(), folder.path());

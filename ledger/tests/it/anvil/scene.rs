@@ -137,6 +137,7 @@ impl Scene {
 
     /// What befalls the account's last transaction, mined or not; `before` was its nonce count.
     pub(crate) fn befall(&self, by: &TestSigner, fate: Fate, depth: u64, before: u64) {
+        self.anvil.settle();
         if fate == Fate::Dropped {
             for transaction in self.pending_of(by.address()) {
                 self.anvil.ask("anvil_dropTransaction", json!([transaction["hash"]]));

@@ -37,6 +37,17 @@ fn who_was_struck_off_enrols_again_and_goes_on() {
 }
 
 #[test]
+fn a_coordinator_that_sees_the_bond_a_little_later_is_asked_again() {
+    let market = Market::begin(1, false);
+    market.lie(Lie::NodeBehind);
+    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+    assert!(person.run(&market, None).unwrap().finished, "{:?}", person.events);
+    assert_eq!(market.heard("POST", "/enrol"), 3);
+    let bonded = person.events.iter().filter(|e| matches!(e, Event::Bonded { .. }));
+    assert_eq!(bonded.count(), 1, "nothing is locked twice");
+}
+
+#[test]
 fn what_is_final_is_drawn_while_others_are_waited_for() {
     let market = Market::begin(2, false);
     let mut person = Person::new(&market, 4, BehaviourKind::Honest);

@@ -1,0 +1,101 @@
+//! What nobody could use is refused before it costs anything: contracts that are no market's, tokens that are none, and
+//! transfers that nobody could have back.
+
+use florin_ledger::ethereum::Deployment;
+use florin_protocol::Address;
+
+use crate::support::{On, Plan, TestMarket, florin};
+
+/// A deployment file of the market's folder that differs from the market's.
+fn other(market: &TestMarket, differs: impl FnOnce(&mut Deployment)) -> String {
+    let mut deployment = market.chain().deployment;
+    differs(&mut deployment);
+    let file = market.file("other.toml");
+    std::fs::write(&file, toml::to_string(&deployment).unwrap()).unwrap();
+    file
+}
+
+#[test]
+fn contracts_that_are_no_market_are_refused_by_whoever_would_read_or_run_it() {
+    let market = TestMarket::open(Plan::honest(On::Ethereum, 1));
+    let (rpc, real) = (market.chain().anvil.rpc.clone(), market.chain().deployment);
+    let (wallet, secret) = (market.file("coordinator.json"), market.file("passphrase"));
+    let data = market.file("elsewhere");
+    let signing = ["--wallet", &wallet, "--passphrase-file", &secret, "--data", &data];
+    let run = ["coordinate", "--listen", "127.0.0.1:0", "--ledger", "ethereum", "--rpc", &rpc];
+    let refused = |file: &str, code: &str, word: &str| {
+        let look = |what| florin(&["ledger", what, "--rpc", &rpc, "--deployment", file]);
+        let coordinate = florin(&[&run[..], &signing, &["--deployment", file]].concat());
+        for said in [look("status"), look("verify"), coordinate] {
+            let said = said.refused(2, code);
+            assert!(said.err.contains(word), "no {word} in {said:?}");
+        }
+        assert!(!std::path::Path::new(&data).exists(), "nothing was made for {file}");
+    };
+    let nobody = Address([8; 20]);
+    let wrong = "WRONG_CONTRACTS";
+    refused(&other(&market, |d| d.market = nobody), wrong, "where the market should be");
+    refused(&other(&market, |d| d.registry = nobody), wrong, "where the registry should be");
+    refused(&other(&market, |d| d.token = nobody), wrong, "counts in");
+    refused(&other(&market, |d| d.market = real.token), wrong, "is no market");
+    let late = other(&market, |d| d.block = real.block + 1);
+    refused(&late, "BAD_DEPLOYMENT", "was there before block");
+    std::fs::write(market.file("bytes.toml"), [0xff, 0xfe, 0]).unwrap();
+    refused(&market.file("bytes.toml"), "BAD_DEPLOYMENT", "it is no text");
+    refused(&market.folder().display().to_string(), "BAD_DEPLOYMENT", "it is a folder");
+}
+
+#[test]
+fn a_second_coordinator_of_the_same_market_is_refused() {
+    let market = TestMarket::open(Plan::honest(On::Ethereum, 1));
+    let rpc = market.chain().anvil.rpc.clone();
+    let file = |name: &str| market.file(name);
+    let (data, known) = (file("elsewhere"), file("deployment.toml"));
+    let (wallet, secret) = (file("coordinator.json"), file("passphrase"));
+    let signing = ["--wallet", &wallet, "--passphrase-file", &secret, "--data", &data];
+    let run = ["coordinate", "--listen", "127.0.0.1:0", "--ledger", "ethereum", "--rpc", &rpc];
+    let said = florin(&[&run[..], &signing, &["--deployment", &known]].concat());
+    said.refused(2, "COORDINATOR_RUNS");
+}
+
+#[test]
+fn tokens_that_nobody_could_use_are_not_deployed() {
+    let market = TestMarket::open(Plan::honest(On::Ethereum, 1));
+    let (rpc, real) = (market.chain().anvil.rpc.clone(), market.chain().deployment);
+    let (wallet, secret) = (market.file("deployer.json"), market.file("passphrase"));
+    let out = market.file("made.toml");
+    let signing = ["--wallet", &wallet, "--passphrase-file", &secret, "--rpc", &rpc, "--out", &out];
+    let deploy = |more: &[&str]| florin(&[&["ledger", "deploy"], &signing[..], more].concat());
+    let (nobody, no_token) = (Address::default().to_string(), real.market.to_string());
+    let refused = |more: &[&str], word: &str| {
+        let said = deploy(more).refused(1, "MEANINGLESS");
+        assert!(said.err.contains(word), "no {word} in {said:?}");
+        assert!(!std::path::Path::new(&out).exists(), "no file is left in the way");
+    };
+    refused(&["--supply", "0"], "above zero");
+    refused(&["--supply", "5", "--holder", &nobody], "an account that has a key");
+    refused(&["--token", &nobody], "no contract at");
+    refused(&["--token", &no_token], "is no ERC-20 token");
+    let said = deploy(&[]).expect(2);
+    assert!(said.err.contains("--token <ADDRESS>|--supply <AMOUNT>"), "{said:?}");
+    // What a killed deployment leaves is not in the way of the next one.
+    std::fs::write(&out, "").unwrap();
+    deploy(&["--supply", "5"]).expect(0);
+    deploy(&["--supply", "5"]).refused(2, "DEPLOYMENT_EXISTS");
+}
+
+#[test]
+fn tokens_are_not_sent_where_nobody_could_have_them_back() {
+    let market = TestMarket::open(Plan::honest(On::Ethereum, 1));
+    let real = market.chain().deployment;
+    for to in [Address::default(), real.token, real.market, real.registry] {
+        let said = market.ask_as("ann", &["transfer", &to.to_string(), "1"]);
+        let said = said.refused(1, "MEANINGLESS");
+        assert!(said.err.contains("back"), "{said:?}");
+    }
+    let buyer = market.account("buyer").to_string();
+    let said = market.ask_as("ann", &["transfer", "--json", &buyer, "1"]).expect(0).json();
+    let hash = said["transaction"].as_str().unwrap();
+    assert!(hash.starts_with("0x") && hash.len() == 66, "as explorers write it: {hash}");
+    assert_eq!(said["left"], "49000000000000000000");
+}
