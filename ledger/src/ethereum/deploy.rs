@@ -70,7 +70,7 @@ pub fn deploy(
     let node = Node(Arc::clone(endpoint));
     let chain = node.chain_id()?;
     let settings = Settings { gas_max: settings.gas_max.max(DEPLOY_GAS_MAX), ..settings };
-    let sender = Sender::new(node, chain, settings, outbox, format!("deploy-{chain}"));
+    let sender = Sender::new(node, chain, settings, outbox, format!("deploy-{chain}"))?;
     if let Some(why) = meaningless(&sender.node, token)? {
         return Err(Refusal::Meaningless(why).into());
     }

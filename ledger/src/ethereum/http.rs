@@ -16,6 +16,8 @@ use crate::limits::{ANSWER_BYTES_MAX, RPC_RETRIES_MAX};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an answer may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// What is told when it takes longer.
+const SLOW: &str = "no answer within 30 s";
 /// Pause before a question is asked again; doubled each time.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// JSON-RPC's code for too many calls.
@@ -144,7 +146,10 @@ impl HttpEndpoint {
         let lost = |what: String| EndpointError::Unreachable(what);
         let question = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
         // The address may hold a key: what goes wrong is told without it.
-        let told = |error: ureq::Error| lost(self.clean(&error.to_string()));
+        let told = |error: ureq::Error| match error {
+            ureq::Error::Timeout(_) => lost(SLOW.to_owned()),
+            error => lost(self.clean(&error.to_string())),
+        };
         let mut response = self.agent.post(&self.url).send_json(&question).map_err(told)?;
         let status = response.status();
         let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX);
@@ -204,7 +209,8 @@ impl Endpoint for HttpEndpoint {
         let mut retries = 0u32;
         loop {
             let answer = self.once(method, &params);
-            let lost = matches!(answer, Err(EndpointError::Unreachable(_)));
+            // Who needs so long for an answer is not asked for it five times: callers have patience of their own.
+            let lost = matches!(&answer, Err(EndpointError::Unreachable(why)) if why != SLOW);
             if !lost || method == "eth_sendRawTransaction" || retries >= RPC_RETRIES_MAX {
                 return answer;
             }

@@ -79,7 +79,7 @@ impl EthereumLedger {
         let market = deployment.market();
         let genesis = market.genesis.to_string();
         let genesis = genesis.trim_start_matches("0x").chars().take(NAME_DIGITS).collect();
-        let sender = Sender::new(node, chain, settings, outbox, genesis);
+        let sender = Sender::new(node, chain, settings, outbox, genesis)?;
         Ok(Self { sender, deployment, market, histories: Histories::default() })
     }
 

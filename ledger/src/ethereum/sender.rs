@@ -24,6 +24,8 @@ use crate::transaction::Outcome;
 
 /// Pause before a node that lags behind is asked again.
 const LAG_PAUSE: Duration = Duration::from_millis(100);
+/// Digits of a chain's first block in the names of its outboxes.
+const GENESIS_DIGITS: usize = 8;
 /// Gas beyond the estimate, in sixteenths: the next block's state may take a little more.
 const GAS_EXTRA_16THS: u64 = 4;
 
@@ -70,6 +72,8 @@ pub(super) struct Sender {
     pub(super) chain: u64,
     pub(super) settings: Settings,
     folder: PathBuf,
+    /// The first block's hash sets chains with one number apart: every new anvil is another one.
+    genesis: B256,
     /// Sets this market's transactions apart from others' in the same outboxes.
     market: String,
     turns: Mutex<BTreeMap<Address, Arc<Mutex<()>>>>,
@@ -81,15 +85,19 @@ pub(super) struct Sender {
 }
 
 impl Sender {
+    /// # Errors
+    /// [`LedgerError::Unavailable`] if the node does not show the chain's first block.
     pub(super) fn new(
         node: Node,
         chain: u64,
         settings: Settings,
         folder: &Path,
         market: String,
-    ) -> Self {
+    ) -> Result<Self, LedgerError> {
+        let genesis = node.block(At::Block(0))?.hash;
         let (turns, youngest, seen) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
-        Self { node, chain, settings, folder: folder.to_owned(), market, turns, youngest, seen }
+        let folder = folder.to_owned();
+        Ok(Self { node, chain, settings, folder, genesis, market, turns, youngest, seen })
     }
 
     /// The newest block that counts as having happened: never an older one than this process has gone by before, though
@@ -265,7 +273,8 @@ impl Sender {
     fn file(&self, account: Address) -> PathBuf {
         let account = account.to_string();
         let account = account.trim_start_matches("0x").to_ascii_lowercase();
-        self.folder.join(format!("{}-{account}.redb", self.chain))
+        let first: String = format!("{:x}", self.genesis).chars().take(GENESIS_DIGITS).collect();
+        self.folder.join(format!("{}-{first}-{account}.redb", self.chain))
     }
 
     fn outbox(&self, account: Address) -> Result<Outbox, LedgerError> {

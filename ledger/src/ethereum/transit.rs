@@ -48,7 +48,7 @@ impl Sender {
         if now > limit {
             return Err(LedgerError::Gas(format!(
                 "a unit of gas costs {now} wei now, above the limit of {limit} wei: wait, or raise \
-                 the limit; not sent: {}",
+                 the limit (--max-fee-gwei, or fee_max_wei in a file); not sent: {}",
                 intent.summary()
             )));
         }

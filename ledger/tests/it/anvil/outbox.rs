@@ -12,7 +12,7 @@ use florin_protocol::{Address, Signer};
 use serde_json::{Value, json};
 
 use super::flaky::{Altered, Death, Flaky};
-use super::scene::{Fate, Scene, fln, hasty, settings};
+use super::scene::{Fate, Scene, fln, settings};
 
 /// More calls than any run here makes.
 const CALLS_MAX: usize = 200;
@@ -40,7 +40,9 @@ impl Person {
     fn dying(&self, scene: &Scene, death: Death) -> (EthereumLedger, Arc<Flaky>) {
         let flaky = Flaky::new(&scene.anvil.endpoint, death);
         let endpoint = Arc::clone(&flaky) as Arc<dyn Endpoint>;
-        let ledger = scene.open(endpoint, hasty(), self.folder.path());
+        // Alive, it has the time to see that a nonce is lost; dead, it ends at once.
+        let settings = Settings { patience_ms: 500, displaced_ms: 20, ..settings() };
+        let ledger = scene.open(endpoint, settings, self.folder.path());
         flaky.arm();
         (ledger, flaky)
     }
@@ -160,6 +162,24 @@ fn two_markets_with_one_wallet_never_give_a_nonce_to_both() {
     assert_eq!(scene.nonce(person.by.address(), "latest"), before + 2);
     here.transfer(&person.by, bob, fln(2)).unwrap();
     assert_eq!(here.balance(bob).unwrap(), fln(7));
+}
+
+#[test]
+fn a_new_chain_with_an_old_number_begins_with_an_empty_outbox() {
+    let folder = tempfile::tempdir().unwrap();
+    for _ in 0..2 {
+        // The same people and contracts each time, as on an anvil that is started anew.
+        let mut scene = Scene::set(100_000);
+        let (person, bob) = (Person::new(&mut scene), other(&mut scene));
+        let before = scene.nonce(person.by.address(), "latest");
+        let node = Arc::clone(&scene.anvil.endpoint);
+        let ledger = scene.open(node, settings(), folder.path());
+        ledger.transfer(&person.by, bob, fln(3)).unwrap();
+        assert_eq!(scene.nonce(person.by.address(), "latest"), before + 1);
+        assert_eq!(ledger.balance(bob).unwrap(), fln(3));
+        // The next chain is not made in the same second.
+        thread::sleep(Duration::from_millis(1_100));
+    }
 }
 
 #[test]
