@@ -74,7 +74,7 @@ fn embedded(client: &Client, url: &str, node: &NodeArg) -> anyhow::Result<Box<dy
         );
         return Err(Failure::input("NODE_NOT_NEEDED", message).into());
     }
-    let ledger = RemoteLedger::connect(url)?;
+    let ledger = RemoteLedger::connect_trusting(url, client.trust())?;
     let market = client.coordinator().market;
     if ledger.market() != market {
         let (chain, genesis) = (ledger.market().chain, ledger.market().genesis);

@@ -110,7 +110,21 @@ fn of_ledger(error: &LedgerError) -> (String, Exit) {
 }
 
 /// Codes of our libraries that mean the caller handed in something wrong; the others mean that something broke.
-const INPUT_CODES: [&str; 23] = [
+const INPUT_CODES: [&str; 37] = [
+    "BAD_SETTINGS",
+    "TLS_SETTINGS",
+    "TLS_NOT_TRUSTED",
+    "TLS_KEY_UNREADABLE",
+    "TLS_KEY_MISSING",
+    "TLS_KEY_UNSUPPORTED",
+    "TLS_KEY_WRONG",
+    "CERTIFICATE_UNREADABLE",
+    "CERTIFICATE_MISSING",
+    "CERTIFICATE_MALFORMED",
+    "CERTIFICATE_NAMES",
+    "CERTIFICATE_NOT_MADE",
+    "FILES_LIMIT",
+    "METRICS_ADDRESS",
     "NO_KEYSTORE",
     "KEYSTORE_EXISTS",
     "KEYSTORE_CORRUPT",

@@ -9,6 +9,7 @@ mod commands;
 mod compose;
 mod demo;
 mod failure;
+mod files;
 mod genesis_file;
 mod market;
 mod parent;

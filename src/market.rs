@@ -2,7 +2,8 @@
 
 use std::ops::Deref;
 
-use florin_ledger::{Ledger, LedgerError};
+use anyhow::Context;
+use florin_ledger::{Ledger, LedgerError, Trust};
 use florin_participant::{
     Client, ClientConfig, ClientError, Event, Passing, Patience, Shutdown, Wallet, patiently,
 };
@@ -43,7 +44,7 @@ impl Passing for NotOpened {
 impl Market {
     /// Connects to the market that a command was given.
     pub(crate) fn connect(at: &MarketArg) -> anyhow::Result<Self> {
-        let client = Client::connect(&ClientConfig { url: at.market.clone(), pin: None })?;
+        let client = Client::connect(&config(at)?)?;
         Ok(Self { client, at: at.clone() })
     }
 
@@ -53,7 +54,7 @@ impl Market {
         shutdown: &Shutdown,
         tell: &mut dyn FnMut(&Event),
     ) -> anyhow::Result<Self> {
-        let config = ClientConfig { url: at.market.clone(), pin: None };
+        let config = config(at)?;
         let client = patiently(
             Patience::default(),
             shutdown,
@@ -123,6 +124,30 @@ impl Market {
         let reported = self.task(task)?.reported;
         (1..=reported).map(|round| Ok(self.report(task, Round(round))?.body)).collect()
     }
+}
+
+/// Where the market is, and on whose word.
+///
+/// # Errors
+/// `CERTIFICATE_NOT_NEEDED`, and those of reading the file.
+fn config(at: &MarketArg) -> anyhow::Result<ClientConfig> {
+    let trust = match &at.trust.certificate {
+        None => Trust::system(),
+        Some(_) if !at.market.starts_with("https://") => {
+            let message = format!(
+                "--certificate (FLORIN_CERTIFICATE) is for an https:// address, and {} has no TLS: anybody on the way \
+                 could read and change what it says",
+                at.market
+            );
+            return Err(Failure::input("CERTIFICATE_NOT_NEEDED", message).into());
+        }
+        Some(file) => {
+            let named = || file.display().to_string();
+            let text = std::fs::read(file).with_context(named)?;
+            Trust::only(&text).with_context(named)?
+        }
+    };
+    Ok(ClientConfig { trust, ..ClientConfig::at(&at.market) })
 }
 
 fn one_of(ids: impl Iterator<Item = TaskId>, digits: &str) -> anyhow::Result<TaskId> {

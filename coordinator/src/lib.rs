@@ -15,6 +15,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 
@@ -29,8 +30,16 @@ pub use host::{
     Clock, Host, LedgerDoor, LedgerPlace, ManualClock, Parts, StartError, SystemClock, Valuer,
     ValuerError, WorkValuer,
 };
+pub use server::tls::{Tls, TlsError};
 pub use server::{App, router};
 pub use store::{Folder, FolderError};
+
+use host::Running;
+
+/// How long after connections were told to end those are answered that wait for news.
+const LAST_ANSWERS: Duration = Duration::from_millis(50);
+/// How long requests have to end when the engine stopped by itself and can answer none.
+const GRACE_WITHOUT_ENGINE: Duration = Duration::from_secs(5);
 
 /// Why a coordinator did not run, or stopped.
 #[derive(Debug, thiserror::Error)]
@@ -44,12 +53,48 @@ pub enum RunError {
     /// Its journal or threads.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// Its certificate or key.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The address for the operator's eyes.
     #[error("cannot listen on metrics_listen = {0}: {1} [METRICS_ADDRESS]")]
     Operator(std::net::SocketAddr, std::io::Error),
     /// The engine stopped by itself; the log says why.
     #[error("the engine stopped: see the log, then start again [ENGINE_STOPPED]")]
     Stopped,
+}
+
+/// A coordinator that has read what it must know and has not answered anybody yet.
+pub struct Opened {
+    config: Config,
+    listener: TcpListener,
+    operator: Option<TcpListener>,
+    tls: Option<Tls>,
+    app: App,
+    host: Host,
+    running: Running,
+}
+
+/// Reads settings, journal and certificate for a coordinator on `listener`.
+///
+/// # Errors
+/// [`RunError`].
+pub async fn open(
+    config: &Config,
+    listener: TcpListener,
+    parts: Parts,
+) -> Result<Opened, RunError> {
+    config.check()?;
+    let folder = Folder::take(&config.data)?;
+    let tls = Tls::open(config)?;
+    let (ledger, node, place) =
+        (Arc::clone(&parts.ledger), parts.node.clone(), parts.place.clone());
+    let coordinator = parts.wallet.address();
+    let operator = operator_listener(config).await?;
+    let (host, running) = Host::start(folder, parts)?;
+    let app = App::new(host.clone(), config.clone(), ledger, node, coordinator, place);
+    let config = config.clone();
+    Ok(Opened { config, listener, operator, tls, app, host, running })
 }
 
 /// Runs a coordinator on `listener` until `shutdown` resolves; what was begun is continued at the next start.
@@ -62,39 +107,62 @@ pub async fn run(
     shutdown: impl Future<Output = ()>,
     parts: Parts,
 ) -> Result<(), RunError> {
-    config.check()?;
-    let folder = Folder::take(&config.data)?;
-    let (ledger, node, place) =
-        (Arc::clone(&parts.ledger), parts.node.clone(), parts.place.clone());
-    let coordinator = parts.wallet.address();
-    let (host, running) = Host::start(folder, parts)?;
-    let app = App::new(host.clone(), config.clone(), ledger, node, coordinator, place);
-    let operator = operator_listener(config).await?;
-    let mut alive = host.changes();
-    let mut died = false;
-    let until = async {
-        let engine_gone = async { while alive.changed().await.is_ok() {} };
-        tokio::select! {
-            () = shutdown => {}
-            () = engine_gone => died = true,
-        }
-        // Before the connections end, so that nobody is kept waiting for what will not come.
+    open(config, listener, parts).await?.serve(shutdown).await
+}
+
+impl Opened {
+    /// The certificate that everybody will be shown, if the port speaks TLS.
+    #[must_use]
+    pub const fn tls(&self) -> Option<&Tls> {
+        self.tls.as_ref()
+    }
+
+    /// Its engine, to ask whether it is well.
+    #[must_use]
+    pub const fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// Answers until `shutdown` resolves. Then nobody connects any more, who waits for something to happen is answered
+    /// at once, and uploads in flight end, within the settings' `shutdown_ms`.
+    ///
+    /// # Errors
+    /// [`RunError::Stopped`] if the engine stopped by itself.
+    pub async fn serve(self, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
+        let Self { config, listener, operator, tls, app, host, running } = self;
+        let mut alive = host.changes();
+        let (mut died, app_to_close) = (false, app.clone());
+        let until = async {
+            let engine_gone = async { while alive.changed().await.is_ok() {} };
+            tokio::select! {
+                () = shutdown => {}
+                () = engine_gone => died = true,
+            }
+            // A little later, so that by then every connection knows that its next answer is its last.
+            tokio::spawn(async move {
+                tokio::time::sleep(LAST_ANSWERS).await;
+                app_to_close.close();
+            });
+            if died { GRACE_WITHOUT_ENGINE } else { Duration::from_millis(config.shutdown_ms) }
+        };
+        let watched = operator.map(|listener| {
+            let (config, router) = (config.clone(), server::operator_router(app.clone()));
+            tokio::spawn(async move {
+                let never = std::future::pending();
+                server::listen::serve(listener, router, &config, None, never).await;
+            })
+        });
+        server::listen::serve(listener, router(app), &config, tls, until).await;
         host.stop().await;
-    };
-    let watched = operator.map(|listener| {
-        let (config, router) = (config.clone(), server::operator_router(app.clone()));
-        let never = std::future::pending();
-        tokio::spawn(async move { server::listen::serve(listener, router, &config, never).await })
-    });
-    server::listen::serve(listener, router(app), config, until).await;
-    if let Some(watched) = watched {
-        watched.abort();
+        if let Some(watched) = watched {
+            watched.abort();
+        }
+        // The threads end by themselves; waiting for them must not hold up the runtime.
+        if tokio::task::spawn_blocking(move || running.join()).await.is_err() {
+            tracing::error!("waiting for the coordinator's threads failed");
+        }
+        if died { Err(RunError::Stopped) } else { Ok(()) }
     }
-    // The threads end by themselves; waiting for them must not hold up the runtime.
-    if tokio::task::spawn_blocking(move || running.join()).await.is_err() {
-        tracing::error!("waiting for the coordinator's threads failed");
-    }
-    if died { Err(RunError::Stopped) } else { Ok(()) }
 }
 
 async fn operator_listener(config: &Config) -> Result<Option<TcpListener>, RunError> {

@@ -60,6 +60,7 @@ pub mod remote;
 pub mod rpc;
 pub mod state;
 mod transaction;
+pub mod trust;
 
 pub use action::Action;
 pub use api::{
@@ -70,3 +71,4 @@ pub use entry::{Account, Cause, Movement, Pool};
 pub use local::{Block, ChainError, Clock, Genesis, Head, LocalChain, Verification};
 pub use remote::RemoteLedger;
 pub use transaction::{Checked, Fate, Outcome, SignedTransaction, Transaction};
+pub use trust::{BadTrust, Trust};

@@ -10,6 +10,7 @@ use crate::limits::ANSWER_BYTES_MAX;
 use crate::local::{Block, Genesis, Head};
 use crate::rpc::{Request, Response};
 use crate::transaction::{Fate, Outcome, SignedTransaction};
+use crate::trust::Trust;
 
 /// Where a coordinator serves its ledger.
 pub const PATH: &str = "/v1/ledger";
@@ -17,6 +18,13 @@ pub const PATH: &str = "/v1/ledger";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an answer may take: a block is one commit, and a busy disk is given time.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The status of a request too many.
+const TOO_OFTEN: u16 = 429;
+/// How often such a request is sent.
+const TOO_OFTEN_TRIES: u32 = 10;
+/// How long to wait before it is sent again.
+const TOO_OFTEN_PAUSE: Duration = Duration::from_secs(1);
 
 /// A [`crate::Ledger`] behind a coordinator's `POST /v1/ledger`.
 ///
@@ -35,11 +43,20 @@ impl RemoteLedger {
     /// # Errors
     /// [`LedgerError::Unavailable`].
     pub fn connect(base_url: &str) -> Result<Self, LedgerError> {
+        Self::connect_trusting(base_url, &Trust::system())
+    }
+
+    /// The same, where an `https://` address is believed on somebody's word.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`].
+    pub fn connect_trusting(base_url: &str, trust: &Trust) -> Result<Self, LedgerError> {
         let config = ureq::Agent::config_builder()
             .timeout_connect(Some(CONNECT_TIMEOUT))
             .timeout_global(Some(ANSWER_TIMEOUT))
             .http_status_as_error(false)
             .max_redirects(0)
+            .tls_config(trust.tls_config(base_url))
             .build();
         let agent = ureq::Agent::new_with_config(config);
         let url = format!("{}{PATH}", base_url.trim_end_matches('/'));
@@ -93,6 +110,14 @@ impl RemoteLedger {
 fn post(agent: &ureq::Agent, url: &str, request: &Request) -> Result<Response, LedgerError> {
     let lost = |error: ureq::Error| LedgerError::Unavailable(format!("{url}: {error}"));
     let mut response = agent.post(url).send_json(request).map_err(lost)?;
+    // Nothing was carried out then, and a second later there is room again.
+    for _ in 1..TOO_OFTEN_TRIES {
+        if response.status() != TOO_OFTEN {
+            break;
+        }
+        std::thread::sleep(TOO_OFTEN_PAUSE);
+        response = agent.post(url).send_json(request).map_err(lost)?;
+    }
     let status = response.status();
     if !status.is_success() {
         let body = response.body_mut().with_config().limit(1_024).read_to_string();

@@ -35,7 +35,7 @@ pub trait Passing {
 
 impl Passing for ClientError {
     fn is_passing(&self) -> bool {
-        matches!(self, Self::Unavailable { .. })
+        matches!(self, Self::Unavailable { .. } | Self::TooOften { .. })
     }
 }
 

@@ -98,6 +98,8 @@ codes! {
     StorageFull = "STORAGE_FULL",
     /// Something broke on our side.
     Internal = "INTERNAL",
+    /// More requests or messages than an address or a wallet may send.
+    RateLimited = "RATE_LIMITED",
 }
 
 impl fmt::Display for Code {

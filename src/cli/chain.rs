@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use florin_ledger::ethereum::Settings;
 use florin_protocol::{Address, Amount};
 
-use super::{JsonArg, WalletArg};
+use super::{JsonArg, TrustArg, WalletArg};
 
 /// The heading of these arguments in every command's help.
 pub(super) const HEADING: &str = "Where the market is on Ethereum";
@@ -69,6 +69,8 @@ pub(crate) struct ChainArg {
     /// Where the market's coordinator listens; it says where the contracts are
     #[arg(long, value_name = "URL", env = "FLORIN_MARKET")]
     pub(crate) market: Option<String>,
+    #[command(flatten)]
+    pub(crate) trust: TrustArg,
     #[command(flatten)]
     pub(crate) node: NodeArg,
 }

@@ -11,6 +11,9 @@ use florin_protocol::{Address, Amount};
 use super::chain::{HEADING, LedgerDeploy, LedgerKind, LedgerStatus, LedgerVerify, NodeArg};
 use super::{EngineArg, MarketArg, WalletArg, allocation, rows};
 
+/// Where `florin coordinate --help` lists what TLS takes.
+const TLS: &str = "TLS";
+
 /// `florin coordinate`
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  florin coordinate --data market/ --wallet coordinator.json \
@@ -36,9 +39,19 @@ pub(crate) struct Coordinate {
     pub(crate) address_file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) wallet: WalletArg,
-    /// Limits on connections and uploads, and a table [ethereum], as TOML; every key is optional
+    /// Limits on connections, uploads and rates, and tables [rate], [tls], [http2] and [ethereum], as TOML; every key
+    /// is optional, and docs/operations.md lists them
     #[arg(long, value_name = "FILE")]
     pub(crate) settings: Option<PathBuf>,
+    /// The certificate and its chain, in PEM: the port then speaks TLS, and nothing else
+    #[arg(long, value_name = "FILE", requires = "tls_key", help_heading = TLS)]
+    pub(crate) tls_certificate: Option<PathBuf>,
+    /// The certificate's private key, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_certificate", help_heading = TLS)]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// For trials: make a certificate in the data folder, or use the one made before; participants need its file
+    #[arg(long, conflicts_with = "tls_certificate", help_heading = TLS)]
+    pub(crate) tls_self_signed: bool,
     /// What the chain begins with: a TOML file with `chain = N` and a table `[allocate]` of ADDRESS = "AMOUNT"
     #[arg(long, value_name = "FILE", conflicts_with = "allocate")]
     pub(crate) genesis: Option<PathBuf>,

@@ -96,11 +96,21 @@ pub(crate) enum Command {
 /// Which market.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct MarketArg {
-    /// Where its coordinator listens, such as http://127.0.0.1:7700
+    /// Where its coordinator listens, such as http://127.0.0.1:7700 or https://market.example
     #[arg(long, value_name = "URL", env = "FLORIN_MARKET")]
     pub(crate) market: String,
     #[command(flatten)]
+    pub(crate) trust: TrustArg,
+    #[command(flatten)]
     pub(crate) node: NodeArg,
+}
+
+/// Whom to believe that a market is the one it says.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct TrustArg {
+    /// Believe an https:// market only with this certificate, or one signed by it (PEM) [default: who this system trusts]
+    #[arg(long, value_name = "FILE", env = "FLORIN_CERTIFICATE")]
+    pub(crate) certificate: Option<PathBuf>,
 }
 
 /// Whose key.

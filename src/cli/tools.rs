@@ -63,6 +63,17 @@ pub(crate) struct Bench {
     pub(crate) python: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) contribution: BenchContribution,
+    #[command(flatten)]
+    pub(crate) door: BenchDoor,
+}
+
+/// What only `florin bench door` listens to.
+#[derive(Debug, Args)]
+pub(crate) struct BenchDoor {
+    /// door: bad connections at once
+    #[arg(long, value_name = "N", default_value_t = 2_000,
+          value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    pub(crate) connections: u32,
 }
 
 /// What only `florin bench contribution` listens to.
@@ -93,6 +104,8 @@ pub(crate) enum BenchName {
     Ledger,
     /// Updates that a coordinator takes, and what each costs it
     Server,
+    /// Honest requests beside thousands of slow, idle and dribbling connections
+    Door,
     /// What attackers of the demonstration's market earn, beside what they earn honestly
     Attacks,
     /// What updates are worth, beside shapiq and pyDVL

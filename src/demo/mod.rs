@@ -23,7 +23,7 @@ use florin_participant::Event;
 use florin_protocol::{Amount, Phase, Report, Round, TaskId};
 use serde_json::Value;
 
-use crate::cli::{Demo, EngineArg, LedgerKind, MarketArg, NodeArg};
+use crate::cli::{Demo, EngineArg, LedgerKind, MarketArg, NodeArg, TrustArg};
 use crate::commands::task::measure;
 use crate::compose;
 use crate::failure::{Exit, Failure};
@@ -167,7 +167,7 @@ impl Play {
     }
 
     fn arg(&self) -> MarketArg {
-        MarketArg { market: self.url.clone(), node: NodeArg::default() }
+        MarketArg { market: self.url.clone(), trust: TrustArg::default(), node: NodeArg::default() }
     }
 
     fn market(&self) -> [String; 2] {

@@ -99,7 +99,7 @@ fn a_coordinator_that_is_killed_in_any_phase_and_after_any_request_pays_the_same
 
 /// The running round and its phase; rounds do not matter at the end.
 fn phase_of(market: &TestMarket, task: TaskId) -> Option<(u32, Phase)> {
-    let config = ClientConfig { url: market.url.clone(), pin: None };
+    let config = ClientConfig::at(&market.url);
     let view = Client::connect(&config).ok()?.task(task).ok()?;
     Some((if view.phase == Phase::Done { u32::MAX } else { view.round.0 }, view.phase))
 }

@@ -1,8 +1,10 @@
 //! The market as its users see it: the program itself, as real processes over loopback. Each file is one sentence.
 
+mod a_coordinator_stops_politely;
 mod a_free_rider_earns_nothing;
 mod a_hostile_update_changes_nothing;
 mod a_ledger_on_ethereum_is_open_to_everybody;
+mod a_market_speaks_tls;
 mod a_node_may_fail_or_lie;
 mod a_payout_survives_a_crash;
 mod a_restart_continues_the_round;

@@ -15,11 +15,12 @@ enum Neighbours {
     Contribution,
 }
 
-const BENCHMARKS: [(&str, Neighbours); 6] = [
+const BENCHMARKS: [(&str, Neighbours); 7] = [
     ("aggregate", Neighbours::Learning),
     ("train", Neighbours::Learning),
     ("ledger", Neighbours::Nobody),
     ("server", Neighbours::Nobody),
+    ("door", Neighbours::Nobody),
     ("contribution", Neighbours::Contribution),
     ("attacks", Neighbours::Nobody),
 ];

@@ -31,6 +31,8 @@ pub(super) struct Incoming {
     left: Bytes,
     deadline: Instant,
     pace: Pace,
+    /// Whether it came too slowly: then nobody waits for the rest of it.
+    given_up: bool,
 }
 
 /// Least that must come while we wait for so long. Time that we spend ourselves does not count.
@@ -57,7 +59,7 @@ impl Incoming {
         let least = config.bytes_per_second_min.saturating_mul(config.body_ms) / 1_000;
         let pace = Pace { window, least, waited: Duration::ZERO, came: 0 };
         let deadline = Instant::now() + config.body_time(bytes);
-        Self { body, left: Bytes::new(), deadline, pace }
+        Self { body, left: Bytes::new(), deadline, pace, given_up: false }
     }
 
     /// Gives the rest of the body this much time from now.
@@ -84,6 +86,7 @@ impl Incoming {
             self.pace.waited += began.elapsed();
             let slow = self.pace.waited >= self.pace.window && !self.pace.next_window();
             if slow || frame.is_err() && Instant::now() >= self.deadline {
+                self.given_up = true;
                 let message = "the body came too slowly: send it faster";
                 return Err(ApiError::new(Code::Truncated, message));
             }
@@ -176,6 +179,9 @@ impl Incoming {
 
     /// Reads and forgets what is left, within limits.
     pub(super) async fn drain(&mut self) {
+        if self.given_up {
+            return;
+        }
         self.allow(DRAIN_TIME_MAX);
         let mut read = 0u64;
         while read < DRAIN_BYTES_MAX {

@@ -1,12 +1,17 @@
 //! Answers that are not what was asked for. The only file with status codes.
 
 use axum::Json;
-use axum::http::StatusCode;
+use axum::http::header::RETRY_AFTER;
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use florin_ledger::LedgerError;
 use florin_protocol::{Code, Rejection, VerifyError};
 
 use crate::store::BlobError;
+
+/// What "too many" says about trying again, in seconds. Every rate in the settings is at least one a second, so whoever
+/// waited that long may ask again.
+const RETRY_AFTER_S: HeaderValue = HeaderValue::from_static("1");
 
 /// A rejection on its way out: status, code and sentence.
 #[derive(Debug)]
@@ -77,6 +82,9 @@ impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let code = self.0.code;
         let mut response = (status(code), Json(self.0)).into_response();
+        if status(code) == StatusCode::TOO_MANY_REQUESTS {
+            response.headers_mut().insert(RETRY_AFTER, RETRY_AFTER_S);
+        }
         // For whoever counts answers.
         response.extensions_mut().insert(code);
         response
@@ -113,7 +121,7 @@ const fn status(code: Code) -> StatusCode {
         | Code::UpdateNormTooLarge
         | Code::WorkWrong => StatusCode::UNPROCESSABLE_ENTITY,
         Code::TooEarly => StatusCode::TOO_EARLY,
-        Code::LimitReached => StatusCode::TOO_MANY_REQUESTS,
+        Code::LimitReached | Code::RateLimited => StatusCode::TOO_MANY_REQUESTS,
         Code::StorageFull => StatusCode::INSUFFICIENT_STORAGE,
         Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,
     }

@@ -113,6 +113,7 @@ pub(super) async fn verify_and<T: Spoken, A: Send + 'static>(
     });
     let (key, answer) = known.await?;
     signed.verify(key?)?;
+    app.rates().wallet(sender)?;
     Ok((Verified(signed), answer))
 }
 

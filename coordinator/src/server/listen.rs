@@ -1,54 +1,64 @@
-//! The connection loop: HTTP/1.1 only, with limits on how many, how long and how slow.
+//! The connection loop: limits on how many, how long and how slow, TLS if the settings say so, and an orderly end.
 
-use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::future::Future;
-use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use axum::http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::Service;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Sleep, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
+use super::places::{Place, Places};
+use super::pulse::{Answer, Protocol, Pulse, Watched};
+use super::tls::{Tls, Welcome};
 use crate::config::Config;
 
-/// Largest request head, in bytes.
-const HEAD_BYTES_MAX: usize = 64 * 1024;
-/// How long running requests have after a shutdown was asked for.
-const GRACE: Duration = Duration::from_secs(5);
+/// What a connection may have read ahead of its requests, in bytes.
+const BUFFER_BYTES_MAX: usize = 64 * 1024;
+/// Streams of an HTTP/2 connection that its client opened and dropped and that are not cleared away, and those that we
+/// dropped for its mistakes: beyond that the connection ends.
+const RESETS_MAX: usize = 20;
+/// What one stream may send ahead of what is read, in bytes.
+const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
+/// What all streams of a connection may send ahead together, in bytes.
+const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
 /// Pause after an accept failed, as it does when files run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves until `shutdown` resolves, then lets running requests end.
+/// The address at the other end of a request's connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer(pub(super) IpAddr);
+
+/// Serves until `shutdown` resolves, then lets requests in flight end for as long as it resolved to.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
     config: &Config,
-    shutdown: impl Future<Output = ()>,
+    tls: Option<Tls>,
+    shutdown: impl Future<Output = Duration>,
 ) {
-    let connections = Arc::new(Semaphore::new(config.connections_max));
-    let addresses = Addresses::new(config.connections_per_address_max);
+    let door = Arc::new(Door::new(router, config, tls));
+    let places = Places::of(config);
     let (closing, closed) = watch::channel(false);
     let mut running = JoinSet::new();
     tokio::pin!(shutdown);
-    loop {
-        let accept = async {
-            let permit = Arc::clone(&connections).acquire_owned().await;
-            (listener.accept().await, permit)
-        };
-        let (accepted, permit) = tokio::select! {
-            () = &mut shutdown => break,
+    let grace = loop {
+        let accepted = tokio::select! {
+            grace = &mut shutdown => break grace,
             Some(_) = running.join_next() => continue,
-            accepted = accept => accepted,
+            accepted = listener.accept() => accepted,
         };
         let (stream, from) = match accepted {
             Ok(accepted) => accepted,
@@ -58,46 +68,112 @@ pub async fn serve(
                 continue;
             }
         };
-        let Some(place) = addresses.take(from.ip()) else {
+        // Only now: nobody gives way before somebody has come.
+        let room = tokio::select! {
+            grace = &mut shutdown => break grace,
+            room = places.room() => room,
+        };
+        let Some(place) = places.take(room, from.ip()) else {
             tracing::debug!(%from, "too many connections from one address");
             continue;
         };
-        let service = connection(stream, router.clone(), config, closed.clone());
-        running.spawn(async move {
-            service.await;
-            drop((place, permit));
-        });
-    }
+        running.spawn(Arc::clone(&door).connection(stream, from.ip(), place, closed.clone()));
+    };
+    // From here on nobody connects any more; who waits between two requests is sent away.
     drop(listener);
     closing.send_replace(true);
     let all = async { while running.join_next().await.is_some() {} };
-    if timeout(GRACE, all).await.is_err() {
-        tracing::debug!("some connections were cut off");
+    if timeout(grace, all).await.is_err() {
+        tracing::warn!(cut_off = running.len(), ?grace, "some requests did not end in time");
     }
 }
 
-fn connection(
-    stream: TcpStream,
+/// What every connection of a listener needs.
+struct Door {
     router: Router,
-    config: &Config,
-    mut closed: watch::Receiver<bool>,
-) -> impl Future<Output = ()> + use<> {
-    let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new())
-        .header_read_timeout(Duration::from_millis(config.header_ms))
-        .max_buf_size(HEAD_BYTES_MAX);
-    let stall = Duration::from_millis(config.stall_ms);
-    async move {
+    http: http1::Builder,
+    http2: http2::Builder<TokioExecutor>,
+    tls: Option<Tls>,
+}
+
+impl Door {
+    fn new(router: Router, config: &Config, tls: Option<Tls>) -> Self {
+        let mut http = http1::Builder::new();
+        // How long a head may take is watched by the stream, which knows idle connections from slow ones. hyper only asks
+        // an idle stream for more if it has a limit of its own; it is never reached.
+        let never = Duration::from_millis(config.idle_ms.saturating_add(config.header_ms));
+        http.timer(TokioTimer::new())
+            .header_read_timeout(never)
+            .max_header_size(config.header_bytes_max)
+            .max_buf_size(BUFFER_BYTES_MAX);
+        let mut http2 = http2::Builder::new(TokioExecutor::new());
+        http2
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(config.http2.streams_max)
+            .max_header_list_size(u32::try_from(config.header_bytes_max).unwrap_or(u32::MAX))
+            .max_send_buf_size(BUFFER_BYTES_MAX)
+            .max_pending_accept_reset_streams(RESETS_MAX)
+            .max_local_error_reset_streams(RESETS_MAX)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
+        Self { router, http, http2, tls }
+    }
+
+    async fn connection(
+        self: Arc<Self>,
+        stream: TcpStream,
+        from: IpAddr,
+        place: Place,
+        closed: watch::Receiver<bool>,
+    ) {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "TCP_NODELAY");
         }
-        let io = TokioIo::new(Unstalled::new(stream, stall));
-        let serving = http.serve_connection(io, TowerToHyperService::new(router));
+        let pulse = place.pulse();
+        tokio::select! {
+            () = self.talk(stream, from, pulse, closed) => {}
+            () = pulse.is_cut() => {}
+        }
+    }
+
+    async fn talk(
+        &self,
+        stream: TcpStream,
+        from: IpAddr,
+        pulse: &Arc<Pulse>,
+        mut closed: watch::Receiver<bool>,
+    ) {
+        let Some(tls) = &self.tls else {
+            return self.speak(stream, from, pulse, closed).await;
+        };
+        let welcome = tokio::select! {
+            welcome = tls.welcome(stream) => welcome,
+            () = told(&mut closed) => return,
+        };
+        match welcome {
+            Ok(Welcome { stream, protocol: Protocol::Http1 }) => {
+                self.speak(*stream, from, pulse, closed).await;
+            }
+            Ok(Welcome { stream, protocol: Protocol::Http2 }) => {
+                self.speak_http2(*stream, from, pulse, closed).await;
+            }
+            Err(error) => tracing::debug!(%from, %error, "no TLS connection"),
+        }
+    }
+
+    async fn speak<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        stream: S,
+        from: IpAddr,
+        pulse: &Arc<Pulse>,
+        mut closed: watch::Receiver<bool>,
+    ) {
+        let io = TokioIo::new(Watched::new(stream, Protocol::Http1, Arc::clone(pulse)));
+        let serving = self.http.serve_connection(io, self.routes(from, pulse));
         tokio::pin!(serving);
-        let closing = async { closed.wait_for(|closed| *closed).await.map(|_| ()) };
         let ended = tokio::select! {
             ended = serving.as_mut() => ended,
-            _ = closing => {
+            () = told(&mut closed) => {
                 serving.as_mut().graceful_shutdown();
                 serving.await
             }
@@ -106,118 +182,64 @@ fn connection(
             tracing::trace!(%error, "a connection ended early");
         }
     }
-}
 
-/// How many connections each address has.
-#[derive(Clone)]
-struct Addresses {
-    most: usize,
-    now: Arc<Mutex<BTreeMap<IpAddr, usize>>>,
-}
-
-struct Place {
-    addresses: Addresses,
-    from: IpAddr,
-}
-
-impl Addresses {
-    fn new(most: usize) -> Self {
-        Self { most, now: Arc::default() }
-    }
-
-    fn take(&self, from: IpAddr) -> Option<Place> {
-        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = now.entry(from).or_insert(0);
-        if *count >= self.most {
-            return None;
-        }
-        *count += 1;
-        Some(Place { addresses: self.clone(), from })
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut now = self.addresses.now.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = now.get_mut(&self.from) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                now.remove(&self.from);
+    async fn speak_http2<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+        &self,
+        stream: S,
+        from: IpAddr,
+        pulse: &Arc<Pulse>,
+        mut closed: watch::Receiver<bool>,
+    ) {
+        let io = TokioIo::new(Watched::new(stream, Protocol::Http2, Arc::clone(pulse)));
+        let serving = self.http2.serve_connection(io, self.routes(from, pulse));
+        tokio::pin!(serving);
+        let ended = tokio::select! {
+            ended = serving.as_mut() => ended,
+            () = pulse.is_stalled() => return,
+            () = told(&mut closed) => {
+                serving.as_mut().graceful_shutdown();
+                tokio::select! {
+                    ended = serving => ended,
+                    () = pulse.is_stalled() => return,
+                }
             }
+        };
+        if let Err(error) = ended {
+            tracing::trace!(%error, "a connection ended early");
+        }
+    }
+
+    fn routes(&self, from: IpAddr, pulse: &Arc<Pulse>) -> Routes {
+        Routes {
+            router: TowerToHyperService::new(self.router.clone()),
+            peer: Peer(from.to_canonical()),
+            pulse: Arc::clone(pulse),
         }
     }
 }
 
-/// A stream whose writes fail when the other side takes nothing for too long.
-struct Unstalled {
-    stream: TcpStream,
-    limit: Duration,
-    stalled: Option<Pin<Box<Sleep>>>,
+/// Resolves when the listener closes.
+async fn told(closed: &mut watch::Receiver<bool>) {
+    // A sender that is gone says the same.
+    let _ = closed.wait_for(|closed| *closed).await;
 }
 
-impl Unstalled {
-    const fn new(stream: TcpStream, limit: Duration) -> Self {
-        Self { stream, limit, stalled: None }
-    }
-
-    fn watch<T>(
-        &mut self,
-        cx: &mut Context<'_>,
-        result: Poll<io::Result<T>>,
-    ) -> Poll<io::Result<T>> {
-        if result.is_ready() {
-            self.stalled = None;
-            return result;
-        }
-        let limit = self.limit;
-        let timer = self.stalled.get_or_insert_with(|| Box::pin(sleep(limit)));
-        match timer.as_mut().poll(cx) {
-            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
-            Poll::Pending => Poll::Pending,
-        }
-    }
+/// The routes as one connection reaches them.
+struct Routes {
+    router: TowerToHyperService<Router>,
+    peer: Peer,
+    pulse: Arc<Pulse>,
 }
 
-impl AsyncRead for Unstalled {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
-    }
-}
+impl Service<Request<Incoming>> for Routes {
+    type Response = Response<Answer>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Answer>, Infallible>> + Send>>;
 
-impl AsyncWrite for Unstalled {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.watch(cx, result)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.stream).poll_write_vectored(cx, bytes);
-        self.watch(cx, result)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let result = Pin::new(&mut self.stream).poll_flush(cx);
-        self.watch(cx, result)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let result = Pin::new(&mut self.stream).poll_shutdown(cx);
-        self.watch(cx, result)
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        let in_flight = self.pulse.begin();
+        request.extensions_mut().insert(self.peer);
+        let answer = self.router.call(request);
+        Box::pin(async move { Ok(answer.await?.map(|body| Answer::new(body, in_flight))) })
     }
 }

@@ -4,15 +4,17 @@
 //! server without header deadlines can be held by a few thousand idle connections.
 
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::routing::{get, post, put};
 use axum::{Router, middleware};
 use florin_ledger::{Ledger, LedgerError};
 use florin_protocol::{Address, Amount, Code, Market, NodeSigner, TaskId, TaskView};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::{Instant, timeout, timeout_at};
 
+mod admit;
 mod body;
 mod error;
 mod extract;
@@ -20,11 +22,17 @@ pub mod listen;
 mod market;
 mod metrics;
 mod observe;
+mod places;
 mod proofs;
+mod pulse;
+mod rate;
+mod self_signed;
 mod tasks;
+pub mod tls;
 mod upload;
 mod work;
 
+use admit::Rates;
 pub use error::ApiError;
 use error::ApiResult;
 use metrics::Metrics;
@@ -63,6 +71,8 @@ struct Inner {
     proofs: Proofs,
     metrics: Metrics,
     ids: Ids,
+    rates: Rates,
+    closing: watch::Sender<bool>,
     uploads: Mutex<BTreeMap<Address, u32>>,
 }
 
@@ -82,6 +92,7 @@ impl App {
         let all = usize::try_from(room_units).unwrap_or(usize::MAX >> 3);
         let market = ledger.market();
         let uploads = Mutex::new(BTreeMap::new());
+        let rates = Rates::of(&config);
         Self {
             inner: Arc::new(Inner {
                 host,
@@ -98,13 +109,34 @@ impl App {
                 proofs: Proofs::default(),
                 metrics: Metrics::default(),
                 ids: Ids::new(),
+                rates,
+                closing: watch::Sender::new(false),
                 uploads,
             }),
         }
     }
 
+    /// Answers everybody who waits for something to happen, from now on at once: the coordinator is about to stop.
+    pub(crate) fn close(&self) {
+        self.inner.closing.send_replace(true);
+    }
+
+    /// Waits for something, until a moment or until the coordinator is about to stop; whether it happened.
+    async fn happens(&self, until: Instant, what: impl Future<Output = bool>) -> bool {
+        let mut closing = self.inner.closing.subscribe();
+        let closes = closing.wait_for(|closing| *closing);
+        tokio::select! {
+            happened = timeout_at(until, what) => happened.unwrap_or(false),
+            _ = closes => false,
+        }
+    }
+
     fn host(&self) -> &Host {
         &self.inner.host
+    }
+
+    fn rates(&self) -> &Rates {
+        &self.inner.rates
     }
 
     fn config(&self) -> &Config {
@@ -256,6 +288,7 @@ pub fn router(app: App) -> Router {
         .route("/readyz", get(observe::readyz))
         .fallback(unknown)
         .method_not_allowed_fallback(unknown)
+        .layer(middleware::from_fn_with_state(app.clone(), admit::admit))
         .layer(middleware::from_fn_with_state(app.clone(), observe::watch))
         .with_state(app)
 }

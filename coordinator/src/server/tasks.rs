@@ -11,7 +11,7 @@ use florin_protocol::{
     Signed, TaskId, TaskSpec, TaskSummary, TaskView, UpdateHeader, WorkRecord,
 };
 use serde::Deserialize;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use super::App;
 use super::error::{ApiError, ApiResult};
@@ -103,9 +103,8 @@ pub(super) async fn show(
         return Ok(Json(view));
     };
     let later = changes.wait_for(|known| known.get(&id).is_some_and(|now| *now > after));
-    match timeout_at(until, later).await {
-        Ok(Ok(_)) => {}
-        Ok(Err(_)) | Err(_) => return Ok(Json(view)),
+    if !app.happens(until, async { later.await.is_ok() }).await {
+        return Ok(Json(view));
     }
     app.view(id).await.map(Json)
 }

@@ -10,7 +10,7 @@ use florin_protocol::{
     Address, BlobRequest, Canonical, Code, TaskId, Tick, WorkQuery, WorkRecord, WorkVerdict,
 };
 use serde::Deserialize;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use super::App;
 use super::error::{ApiError, ApiResult};
@@ -47,9 +47,8 @@ pub(super) async fn next(
             app.host().write(Event::ProviderReady { task, provider }).await?;
             return Ok(Json(app.node().sign(order)).into_response());
         }
-        match timeout_at(until, changes.changed()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(_)) | Err(_) => return Ok(StatusCode::NO_CONTENT.into_response()),
+        if !app.happens(until, async { changes.changed().await.is_ok() }).await {
+            return Ok(StatusCode::NO_CONTENT.into_response());
         }
     }
 }
@@ -86,12 +85,9 @@ pub(super) async fn record(
         if let Some(verdict) = verdict {
             return Ok(Json(WorkVerdict { units: verdict? }));
         }
-        match timeout_at(until, changes.changed()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(_)) | Err(_) => {
-                let message = "the record is taken but not verified yet: send it again";
-                return Err(ApiError::new(Code::TooEarly, message));
-            }
+        if !app.happens(until, async { changes.changed().await.is_ok() }).await {
+            let message = "the record is taken but not verified yet: send it again";
+            return Err(ApiError::new(Code::TooEarly, message));
         }
     }
 }

@@ -1,15 +1,20 @@
 //! The coordinator as its users and its disk see it. The list of modules is the table of contents.
 #![allow(missing_docs)]
 
+mod door_stays_open;
+mod http2_has_the_same_limits;
 mod ledger_decides;
 mod limits_hold;
 mod money_moves;
 mod nobody_blocks_others;
 mod operators_see_what_happens;
+mod rates_have_an_end;
 mod replay_equals_live;
 mod restart_continues;
 mod routes_answer;
 mod rows_judge_one_round;
 mod rules_refuse_by_name;
 mod shop;
+mod shutdown_finishes_uploads;
 mod support;
+mod tls_is_spoken;

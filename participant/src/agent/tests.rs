@@ -145,7 +145,7 @@ impl Person {
         market: &Market,
         mut is_last: impl FnMut(&Event) -> bool,
     ) -> Result<Participation, AgentError> {
-        let client = Client::connect(&ClientConfig { url: market.url.clone(), pin: None })?;
+        let client = Client::connect(&ClientConfig::at(&market.url))?;
         let shutdown = Shutdown::new();
         let events = &mut self.events;
         let mut tell = |event: &Event| {

@@ -21,6 +21,27 @@ pub enum ClientError {
         /// What happened.
         why: String,
     },
+    /// More requests than the coordinator takes from us; trying again later helps.
+    #[error("the coordinator calls {what} one request too many: {why}")]
+    TooOften {
+        /// Which request.
+        what: String,
+        /// In its words.
+        why: String,
+        /// Seconds that it asks us to wait.
+        after_s: u64,
+    },
+    /// No TLS connection, and trying again does not help.
+    #[error(
+        "no TLS connection for {what}: {why}. A coordinator with a certificate of its own is \
+         believed with --certificate FILE, one without TLS has an http:// address"
+    )]
+    NotTrusted {
+        /// Which request.
+        what: String,
+        /// What happened.
+        why: String,
+    },
     /// The coordinator said no.
     #[error(transparent)]
     Rejected(#[from] Rejection),
@@ -106,6 +127,8 @@ impl ClientError {
         match self {
             Self::BadUrl { .. } => "BAD_URL",
             Self::Unavailable { .. } => "COORDINATOR_UNAVAILABLE",
+            Self::TooOften { .. } => "RATE_LIMITED",
+            Self::NotTrusted { .. } => "TLS_NOT_TRUSTED",
             Self::Rejected(rejection) => rejection.code.as_str(),
             Self::NotUnderstood { .. } => "ANSWER_NOT_UNDERSTOOD",
             Self::NotSigned { .. } => "BAD_SIGNATURE",

@@ -3,7 +3,8 @@
 use std::io::Read;
 use std::time::Duration;
 
-use florin_protocol::Rejection;
+use florin_ledger::Trust;
+use florin_protocol::{Code, Rejection};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use ureq::http::Response;
@@ -21,6 +22,10 @@ const HEAD_BYTES_MAX: usize = 16 * 1024;
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long an answer may take beyond what it was asked to wait.
 const ANSWER: Duration = Duration::from_secs(30);
+/// How often a request is sent that the coordinator calls one too many.
+const TOO_OFTEN_TRIES: u32 = 10;
+/// Longest wait before it is sent again, in seconds, whatever the coordinator says.
+const TOO_OFTEN_S_MAX: u64 = 10;
 /// How long a stream may stand still.
 const STALL: Duration = Duration::from_secs(30);
 
@@ -37,7 +42,7 @@ struct Request {
 }
 
 impl Http {
-    pub(super) fn new(url: &str) -> Result<Self, ClientError> {
+    pub(super) fn new(url: &str, trust: &Trust) -> Result<Self, ClientError> {
         let bad = || ClientError::BadUrl { url: url.chars().take(200).collect() };
         let base = url.trim_end_matches('/');
         let uri: ureq::http::Uri = base.parse().map_err(|_| bad())?;
@@ -51,6 +56,7 @@ impl Http {
             .max_redirects(0)
             .max_response_header_size(HEAD_BYTES_MAX)
             .timeout_connect(Some(CONNECT))
+            .tls_config(trust.tls_config(base))
             .user_agent(concat!("florin/", env!("CARGO_PKG_VERSION")));
         if local {
             // What is on this machine is never asked for through a proxy.
@@ -70,14 +76,15 @@ impl Http {
         wait_ms: u64,
     ) -> Result<T, ClientError> {
         let request = self.request("GET", path);
-        let answer = self
-            .agent
-            .get(&request.url)
-            .config()
-            .timeout_global(Some(ANSWER + Duration::from_millis(wait_ms)))
-            .build()
-            .call();
-        request.json(request.answer(answer)?)
+        let answer = request.answer_in_time(|| {
+            self.agent
+                .get(&request.url)
+                .config()
+                .timeout_global(Some(ANSWER + Duration::from_millis(wait_ms)))
+                .build()
+                .call()
+        });
+        request.json(answer?)
     }
 
     /// `POST` of JSON; the answer is read by one of the methods of [`Answer`].
@@ -88,14 +95,15 @@ impl Http {
         wait_ms: u64,
     ) -> Result<Answer, ClientError> {
         let request = self.request("POST", path);
-        let answer = self
-            .agent
-            .post(&request.url)
-            .config()
-            .timeout_global(Some(ANSWER + Duration::from_millis(wait_ms)))
-            .build()
-            .send_json(body);
-        Ok(Answer { response: request.answer(answer)?, request })
+        let answer = request.answer_in_time(|| {
+            self.agent
+                .post(&request.url)
+                .config()
+                .timeout_global(Some(ANSWER + Duration::from_millis(wait_ms)))
+                .build()
+                .send_json(body)
+        });
+        Ok(Answer { response: answer?, request })
     }
 
     /// Sends `length` bytes from a reader.
@@ -126,16 +134,16 @@ impl Http {
     /// `GET` of raw bytes, at most `limit` of them.
     pub(super) fn bytes(&self, path: &str, limit: u64) -> Result<Vec<u8>, ClientError> {
         let request = self.request("GET", path);
-        let answer = self
-            .agent
-            .get(&request.url)
-            .config()
-            .timeout_recv_response(Some(ANSWER))
-            .timeout_per_read(Some(STALL))
-            .build()
-            .call();
-        let response = request.answer(answer)?;
-        Answer { response, request }.bytes(limit)
+        let answer = request.answer_in_time(|| {
+            self.agent
+                .get(&request.url)
+                .config()
+                .timeout_recv_response(Some(ANSWER))
+                .timeout_per_read(Some(STALL))
+                .build()
+                .call()
+        });
+        Answer { response: answer?, request }.bytes(limit)
     }
 
     /// `POST` of JSON, answered with raw bytes, at most `limit` of them.
@@ -146,16 +154,16 @@ impl Http {
         limit: u64,
     ) -> Result<Vec<u8>, ClientError> {
         let request = self.request("POST", path);
-        let answer = self
-            .agent
-            .post(&request.url)
-            .config()
-            .timeout_recv_response(Some(ANSWER))
-            .timeout_per_read(Some(STALL))
-            .build()
-            .send_json(body);
-        let response = request.answer(answer)?;
-        Answer { response, request }.bytes(limit)
+        let answer = request.answer_in_time(|| {
+            self.agent
+                .post(&request.url)
+                .config()
+                .timeout_recv_response(Some(ANSWER))
+                .timeout_per_read(Some(STALL))
+                .build()
+                .send_json(body)
+        });
+        Answer { response: answer?, request }.bytes(limit)
     }
 }
 
@@ -187,6 +195,22 @@ impl Answer {
 }
 
 impl Request {
+    /// Asks, and asks again where the coordinator says that it was too often: it was not carried out then.
+    fn answer_in_time(
+        &self,
+        ask: impl Fn() -> Result<Response<Body>, ureq::Error>,
+    ) -> Result<Response<Body>, ClientError> {
+        for _ in 1..TOO_OFTEN_TRIES {
+            match self.answer(ask()) {
+                Err(ClientError::TooOften { after_s, .. }) => {
+                    std::thread::sleep(Duration::from_secs(after_s));
+                }
+                other => return other,
+            }
+        }
+        self.answer(ask())
+    }
+
     /// Sorts what came back: an answer, a rejection, or something that passes.
     fn answer(
         &self,
@@ -199,6 +223,13 @@ impl Request {
         }
         let body = self.read(&mut response, REJECTION_BYTES_MAX).unwrap_or_default();
         let rejection: Option<Rejection> = serde_json::from_slice(&body).ok();
+        if let Some(said) = rejection.as_ref().filter(|said| said.code == Code::RateLimited) {
+            let after = response.headers().get("retry-after").and_then(|value| value.to_str().ok());
+            let after_s = after.and_then(|text| text.parse().ok()).unwrap_or(1);
+            let (what, why) = (self.what.clone(), said.message.clone());
+            let after_s = u64::min(after_s, TOO_OFTEN_S_MAX);
+            return Err(ClientError::TooOften { what, why, after_s });
+        }
         // "Too many" and everything from 500 on is about the coordinator's state, not about us.
         if status.is_server_error() || status.as_u16() == 429 {
             let why = rejection.map_or_else(|| format!("status {status}"), |r| r.to_string());
@@ -228,6 +259,10 @@ impl Request {
 
     fn transport(&self, error: ureq::Error) -> ClientError {
         match error {
+            // How rustls says that it does not believe the other side, or does not understand it.
+            ureq::Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+                ClientError::NotTrusted { what: self.what.clone(), why: error.to_string() }
+            }
             ureq::Error::Io(_)
             | ureq::Error::Timeout(_)
             | ureq::Error::HostNotFound

@@ -10,6 +10,7 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use florin_ledger::Trust;
 use florin_protocol::limits::{BLOB_BYTES_MAX, HEADER_BYTES_MAX};
 use florin_protocol::{
     Address, BlobRequest, Canonical, ClaimProof, CloseRequest, Code, Commit, Digest, Enrol,
@@ -32,11 +33,21 @@ pub const WAIT_MS_MAX: u64 = 30_000;
 /// Where the coordinator is, and where it is remembered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientConfig {
-    /// `http://HOST:PORT`.
+    /// `http://HOST:PORT` or `https://HOST:PORT`.
     pub url: String,
     /// The file that remembers the coordinator of the first contact. Without one it is remembered
     /// only as long as this client lives.
     pub pin: Option<PathBuf>,
+    /// Whose word counts for an `https://` address.
+    pub trust: Trust,
+}
+
+impl ClientConfig {
+    /// A coordinator that is remembered as long as its client lives, on the word of those whom this system trusts.
+    #[must_use]
+    pub fn at(url: impl Into<String>) -> Self {
+        Self { url: url.into(), pin: None, trust: Trust::system() }
+    }
 }
 
 /// Longest time a coordinator may take to check a piece of work, in milliseconds.
@@ -51,6 +62,7 @@ pub struct Client {
     version: String,
     /// The coordinator's clock at the first contact, and ours.
     clock: (Tick, Instant),
+    trust: Trust,
 }
 
 impl Client {
@@ -60,7 +72,7 @@ impl Client {
     /// [`ClientError::CoordinatorChanged`] where it is somebody else; [`ClientError::BadUrl`];
     /// those of any request.
     pub fn connect(config: &ClientConfig) -> Result<Self, ClientError> {
-        let http = Http::new(&config.url)?;
+        let http = Http::new(&config.url, &config.trust)?;
         let info: MarketInfo = http.get("market", 0)?;
         let clock = (info.now, Instant::now());
         let coordinator =
@@ -84,7 +96,14 @@ impl Client {
                 }
             }
         }
-        Ok(Self { http, coordinator, ledger: info.ledger, version: info.version, clock })
+        let (ledger, version, trust) = (info.ledger, info.version, config.trust.clone());
+        Ok(Self { http, coordinator, ledger, version, clock, trust })
+    }
+
+    /// On whose word it is believed, where its address has TLS.
+    #[must_use]
+    pub const fn trust(&self) -> &Trust {
+        &self.trust
     }
 
     /// Who it is.

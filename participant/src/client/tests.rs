@@ -2,6 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use florin_protocol::{Digest, Enrol, NodeSigner, Signer, TaskId, Tick};
 
@@ -25,7 +27,7 @@ fn parrot(answer: &'static str) -> String {
 }
 
 fn connect(url: &str) -> Result<Client, ClientError> {
-    Client::connect(&ClientConfig { url: url.to_owned(), pin: None })
+    Client::connect(&ClientConfig::at(url))
 }
 
 #[test]
@@ -56,6 +58,38 @@ fn what_is_no_coordinator_is_told_from_one_that_is_away() {
     }
 }
 
+/// Answers each request with the next of these, the last one for ever; counts them.
+fn sequence(answers: &'static [&'static str]) -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let _ = stream.read(&mut [0; 4_096]);
+            let number = count.fetch_add(1, Ordering::SeqCst).min(answers.len() - 1);
+            let _ = stream.write_all(format!("HTTP/1.1 {}", answers[number]).as_bytes());
+        }
+    });
+    (url, asked)
+}
+
+#[test]
+fn a_request_too_many_is_sent_again_and_not_for_ever() {
+    const TOO_MANY: &str = "429 X\r\nretry-after: 0\r\nconnection: close\r\ncontent-length: 39\r\n\r\n\
+        {\"code\":\"RATE_LIMITED\",\"message\":\"slow\"}";
+    const GONE: &str = "404 X\r\nconnection: close\r\ncontent-length: 35\r\n\r\n\
+        {\"code\":\"NOT_FOUND\",\"message\":\"no\"}";
+    let (url, asked) = sequence(&[TOO_MANY, TOO_MANY, GONE]);
+    assert_eq!(connect(&url).unwrap_err().code(), "NOT_FOUND");
+    assert_eq!(asked.load(Ordering::SeqCst), 3);
+    let (url, asked) = sequence(&[TOO_MANY]);
+    let error = connect(&url).unwrap_err();
+    assert!(error.code() == "RATE_LIMITED" && crate::retry::Passing::is_passing(&error), "{error}");
+    assert_eq!(asked.load(Ordering::SeqCst), 10);
+}
+
 #[test]
 fn an_endless_answer_is_not_read() {
     let market = Market::begin(1, false);
@@ -70,7 +104,7 @@ fn an_endless_answer_is_not_read() {
 fn another_coordinator_than_at_first_contact_is_refused() {
     let market = Market::begin(1, false);
     let pin = market.folder.path().join("coordinator.json");
-    let config = ClientConfig { url: market.url, pin: Some(pin.clone()) };
+    let config = ClientConfig { pin: Some(pin.clone()), ..ClientConfig::at(market.url) };
     Client::connect(&config).unwrap();
     Client::connect(&config).unwrap();
     let text = std::fs::read_to_string(&pin).unwrap();

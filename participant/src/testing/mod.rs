@@ -161,7 +161,7 @@ impl Market {
     }
 
     pub(crate) fn client(&self) -> Client {
-        Client::connect(&ClientConfig { url: self.url.clone(), pin: None }).unwrap()
+        Client::connect(&ClientConfig::at(&self.url)).unwrap()
     }
 
     pub(crate) fn lie(&self, lie: Lie) {

@@ -3,6 +3,7 @@
 mod aggregate;
 mod attacks;
 mod contribution;
+mod door;
 mod ledger;
 mod peers;
 mod server;
@@ -95,6 +96,7 @@ pub(super) fn run(arguments: &Bench) -> anyhow::Result<Exit> {
         BenchName::Train => of_rows(train::run(python)?)?,
         BenchName::Ledger => of_rows(ledger::run()?)?,
         BenchName::Server => of_rows(server::run()?)?,
+        BenchName::Door => of_rows(door::run(arguments.door.connections)?)?,
         BenchName::Attacks => of_rows(attacks::run()?)?,
         BenchName::Contribution => contribution::run(arguments)?,
     };

@@ -2,29 +2,32 @@
 
 mod embedded;
 mod ethereum;
+mod systemd;
 
 use std::fs::File;
 use std::future::Future;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
-use florin_coordinator::{Config, LedgerPlace, Parts, SystemClock, WorkValuer};
+use florin_coordinator::{Config, LedgerPlace, Parts, SystemClock, Tls, WorkValuer};
 use florin_ledger::Ledger;
 use florin_participant::Wallet;
 use florin_protocol::{LedgerInfo, Market, Signer};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 
 use crate::cli::{Coordinate, LedgerKind};
 use crate::commands::wallet;
 use crate::compose;
 use crate::failure::{Exit, Failure};
+use crate::files;
 use crate::show;
+use systemd::Systemd;
 
 pub(super) fn run(arguments: &Coordinate) -> anyhow::Result<Exit> {
     let config = settings(arguments)?;
+    files::allow(config.connections_max)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -36,15 +39,20 @@ pub(super) fn run(arguments: &Coordinate) -> anyhow::Result<Exit> {
         let (parts, _only_one) = parts(arguments, &config, &wallet)?;
         let (address, place) = (listener.local_addr()?, parts.place.info());
         let id = parts.ledger.market();
-        let market = florin_coordinator::run(&config, listener, asked_to_stop()?, parts);
-        tokio::pin!(market);
-        // Nobody is told of a market that does not answer yet: its journal may turn out to be damaged.
+        let stop = asked_to_stop()?;
+        let market = florin_coordinator::open(&config, listener, parts).await?;
+        // Nobody is told of a market whose journal or certificate may turn out to be damaged. From here on whoever
+        // connects is answered.
+        announce(arguments, &wallet, (id, &place), address, market.tls())?;
+        let (systemd, host) = (Systemd::of_environment(), market.host().clone());
+        systemd.ready(address);
+        let stop = async {
+            stop.await;
+            systemd.stopping();
+        };
         tokio::select! {
-            ended = &mut market => ended?,
-            () = answers(address) => {
-                announce(arguments, &wallet, (id, &place), address)?;
-                market.await?;
-            }
+            ended = market.serve(stop) => ended?,
+            () = systemd.alive(&host) => {}
         }
         anstream::println!("Stopped; started again, it continues where it was.");
         Ok(Exit::Done)
@@ -58,10 +66,22 @@ fn settings(arguments: &Coordinate) -> anyhow::Result<Config> {
         Some(file) => std::fs::read_to_string(file).with_context(|| file.display().to_string())?,
     };
     let data = arguments.data.to_str().context("the data folder's name is not UTF-8")?;
-    let mut config = Config::read(&text, |variable| match variable {
-        "FLORIN_COORDINATOR_LISTEN" => Some(arguments.listen.to_string()),
-        "FLORIN_COORDINATOR_DATA" => Some(data.to_owned()),
-        other => std::env::var(other).ok(),
+    let flag = |file: &Option<PathBuf>| -> anyhow::Result<Option<String>> {
+        let text = file.as_ref().map(|file| file.to_str().context("a file's name is not UTF-8"));
+        Ok(text.transpose()?.map(str::to_owned))
+    };
+    let (certificate, key) = (flag(&arguments.tls_certificate)?, flag(&arguments.tls_key)?);
+    let self_signed = arguments.tls_self_signed.then(|| "true".to_owned());
+    let mut config = Config::read(&text, |variable| {
+        let flag = match variable {
+            "FLORIN_COORDINATOR_LISTEN" => Some(arguments.listen.to_string()),
+            "FLORIN_COORDINATOR_DATA" => Some(data.to_owned()),
+            "FLORIN_COORDINATOR_TLS_CERTIFICATE" => certificate.clone(),
+            "FLORIN_COORDINATOR_TLS_KEY" => key.clone(),
+            "FLORIN_COORDINATOR_TLS_SELF_SIGNED" => self_signed.clone(),
+            _ => None,
+        };
+        flag.or_else(|| std::env::var(variable).ok())
     })?;
     config.ethereum = arguments.node.spending.over(config.ethereum);
     Ok(config)
@@ -108,43 +128,36 @@ fn parts(
     Ok((parts, lock))
 }
 
-/// Resolves once this process answers at its own address.
-async fn answers(address: SocketAddr) {
-    const PAUSE: Duration = Duration::from_millis(10);
-    let ip = match address.ip() {
-        ip if !ip.is_unspecified() => ip,
-        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-    };
-    while !is_well(SocketAddr::new(ip, address.port())).await.unwrap_or(false) {
-        tokio::time::sleep(PAUSE).await;
-    }
-}
-
-async fn is_well(address: SocketAddr) -> std::io::Result<bool> {
-    let mut stream = TcpStream::connect(address).await?;
-    let question =
-        format!("GET /v1/health HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
-    stream.write_all(question.as_bytes()).await?;
-    let mut answer = [0u8; 12];
-    stream.read_exact(&mut answer).await?;
-    Ok(&answer == b"HTTP/1.1 200")
-}
-
 fn announce(
     arguments: &Coordinate,
     wallet: &Wallet,
     (market, place): (Market, &LedgerInfo),
     address: SocketAddr,
+    tls: Option<&Tls>,
 ) -> anyhow::Result<()> {
-    show::facts(&[
-        ("market", format!("http://{address}")),
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let mut facts = vec![
+        ("market", format!("{scheme}://{address}")),
         ("coordinator", wallet.address().to_string()),
         ("node key", wallet.node_signer().key().to_string()),
         ("chain", format!("{}, genesis {}", market.chain, market.genesis)),
         ("ledger", ledger_in_words(place)),
         ("data", arguments.data.display().to_string()),
-    ]);
+    ];
+    if let Some(tls) = tls {
+        facts.push(("certificate", tls.certificate().display().to_string()));
+        facts.push(("  SHA-256", tls.fingerprint().to_owned()));
+    }
+    show::facts(&facts);
+    if arguments.tls_self_signed
+        && let Some(tls) = tls
+    {
+        anstream::println!(
+            "Nobody vouches for this certificate: give its file to participants, who name it with --certificate {} and \
+             can compare the fingerprint above. Never hand out the key beside it.",
+            tls.certificate().display()
+        );
+    }
     if let Some(file) = &arguments.address_file {
         // Whoever waits for the file must not see half of it.
         let unfinished = file.with_extension("unfinished");

@@ -39,8 +39,9 @@ impl Found {
         let node = &arg.node;
         let (deployment, suggested) = match (&arg.market, &node.deployment) {
             (Some(url), _) => {
+                let trust = arg.trust.clone();
                 let market =
-                    Market::connect(&MarketArg { market: url.clone(), node: node.clone() })?;
+                    Market::connect(&MarketArg { market: url.clone(), trust, node: node.clone() })?;
                 let LedgerInfo::Ethereum(info) = market.client().ledger() else {
                     let message = format!(
                         "the market at {url} keeps its ledger itself: `florin ledger verify --data` replays it where \

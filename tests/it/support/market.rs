@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use florin_ledger::{Ledger, RemoteLedger, TaskState};
+use florin_ledger::{Ledger, RemoteLedger, TaskState, Trust};
 use florin_participant::{Client, ClientConfig, Event, Secret, Strength, Wallet};
 use florin_protocol::{
     Address, Amount, Phase, Report, Round, Signer, TaskId, TaskView, blob_digest,
@@ -19,6 +19,8 @@ use super::process::{Process, Said, florin, until};
 const PURSE: &str = "50";
 /// Rows of one participant.
 const ROWS: usize = 120;
+/// A coordinator's own certificate in the market's folder.
+const CERTIFICATE: &str = "coordinator/tls/certificate.pem";
 /// A time that nobody misses who works at all, on however slow a machine; every phase ends earlier, when all have come.
 const UNMISSED_MS: u64 = 600_000;
 /// A bond and a debit that cannot be missed.
@@ -54,6 +56,8 @@ pub(crate) struct Plan {
     pub(crate) reveal_ms: u64,
     /// Milliseconds for training and commits.
     pub(crate) train_ms: u64,
+    /// Whether the coordinator speaks TLS, with a certificate of its own.
+    pub(crate) tls: bool,
     /// Updates that are wanted; commits close when so many are in.
     pub(crate) target: usize,
     /// How many blocks deep the coordinator looks, on Ethereum; everybody else looks one deep.
@@ -72,6 +76,7 @@ impl Plan {
             provider: true,
             reveal_ms: UNMISSED_MS,
             train_ms: UNMISSED_MS,
+            tls: false,
             target: 3,
             depth: 1,
         }
@@ -103,6 +108,8 @@ pub(crate) struct TestMarket {
     pub(crate) chain: Option<Chain>,
     /// What stands between everybody and the chain.
     pub(crate) gate: Option<Gate>,
+    /// Variables that a coordinator has which is started again.
+    pub(crate) environment: Vec<(String, String)>,
     accounts: BTreeMap<&'static str, Address>,
     // Last, so that processes end before their folder goes.
     folder: TempDir,
@@ -144,9 +151,10 @@ impl TestMarket {
             }
         };
         let rpc = gate.as_ref().map(|gate| gate.url.as_str());
-        let coordinator = start_coordinator(path, "127.0.0.1:0", rpc);
-        let url = wait_for_address(path, &coordinator);
-        Self { plan, url, coordinator, chain, gate, accounts, folder }
+        let coordinator = start_coordinator(path, ("127.0.0.1:0", plan.tls), rpc, &[]);
+        let url = format!("{}{}", scheme(&plan), wait_for_address(path, &coordinator));
+        let environment = Vec::new();
+        Self { plan, url, coordinator, chain, gate, environment, accounts, folder }
     }
 
     /// The market's chain, on Ethereum.
@@ -185,7 +193,11 @@ impl TestMarket {
     }
 
     fn at(&self) -> Vec<String> {
-        vec!["--market".to_owned(), self.url.clone()]
+        let mut at = vec!["--market".to_owned(), self.url.clone()];
+        if self.plan.tls {
+            at.extend(["--certificate".to_owned(), self.file(CERTIFICATE)]);
+        }
+        at
     }
 
     /// Runs a command that needs to know the market.
@@ -265,21 +277,35 @@ impl TestMarket {
     /// Starts the coordinator again on its port, after it was killed.
     pub(crate) fn start_coordinator_again(&mut self) {
         let _ = std::fs::remove_file(self.folder().join("address"));
-        let address = self.url.strip_prefix("http://").unwrap().to_owned();
+        let address = self.address().to_owned();
         let rpc = self.gate.as_ref().map(|gate| gate.url.as_str());
-        self.coordinator = start_coordinator(self.folder(), &address, rpc);
-        assert_eq!(wait_for_address(self.folder(), &self.coordinator), self.url);
+        let listen = (address.as_str(), self.plan.tls);
+        self.coordinator = start_coordinator(self.folder(), listen, rpc, &self.environment);
+        assert_eq!(wait_for_address(self.folder(), &self.coordinator), address);
+    }
+
+    /// Where the coordinator listens, without the scheme.
+    pub(crate) fn address(&self) -> &str {
+        self.url.strip_prefix(scheme(&self.plan)).unwrap()
+    }
+
+    fn trust(&self) -> Trust {
+        if !self.plan.tls {
+            return Trust::system();
+        }
+        Trust::only(&std::fs::read(self.folder().join(CERTIFICATE)).unwrap()).unwrap()
     }
 
     /// A connection to the coordinator.
     pub(crate) fn client(&self) -> Client {
-        Client::connect(&ClientConfig { url: self.url.clone(), pin: None }).unwrap()
+        let config = ClientConfig { trust: self.trust(), ..ClientConfig::at(&self.url) };
+        Client::connect(&config).unwrap()
     }
 
     /// The ledger: as the coordinator serves it, or the chain's own word.
     pub(crate) fn ledger(&self) -> Box<dyn Ledger> {
         match &self.chain {
-            None => Box::new(RemoteLedger::connect(&self.url).unwrap()),
+            None => Box::new(RemoteLedger::connect_trusting(&self.url, &self.trust()).unwrap()),
             Some(chain) => Box::new(chain.ledger()),
         }
     }
@@ -347,7 +373,12 @@ fn make_wallet(folder: &Path, seed: u64, name: &str) -> Wallet {
     Wallet::import_key(&file, &key, &passphrase, Strength::Light).unwrap()
 }
 
-fn start_coordinator(folder: &Path, listen: &str, rpc: Option<&str>) -> Process {
+fn start_coordinator(
+    folder: &Path,
+    (listen, tls): (&str, bool),
+    rpc: Option<&str>,
+    environment: &[(String, String)],
+) -> Process {
     let file = |name: &str| folder.join(name).display().to_string();
     let mut call = words(&["coordinate", "--engine", "reference", "--listen", listen]);
     call.extend(["--data".to_owned(), file("coordinator")]);
@@ -362,7 +393,10 @@ fn start_coordinator(folder: &Path, listen: &str, rpc: Option<&str>) -> Process 
     call.extend(["--address-file".to_owned(), file("address")]);
     call.extend(["--wallet".to_owned(), file("coordinator.json")]);
     call.extend(["--passphrase-file".to_owned(), file("passphrase")]);
-    Process::start(folder, "coordinator", &call)
+    if tls {
+        call.push("--tls-self-signed".to_owned());
+    }
+    Process::start_in(folder, "coordinator", &call, environment)
 }
 
 fn wait_for_address(folder: &Path, coordinator: &Process) -> String {
@@ -370,7 +404,11 @@ fn wait_for_address(folder: &Path, coordinator: &Process) -> String {
     let text = until(&format!("the coordinator's start: {}", coordinator.said()), || {
         std::fs::read_to_string(&file).ok()
     });
-    format!("http://{}", text.trim())
+    text.trim().to_owned()
+}
+
+fn scheme(plan: &Plan) -> &'static str {
+    if plan.tls { "https://" } else { "http://" }
 }
 
 pub(crate) fn words(words: &[&str]) -> Vec<String> {

@@ -65,6 +65,7 @@ pub(crate) fn florin<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Said {
 pub(crate) struct Process {
     name: String,
     arguments: Vec<String>,
+    environment: Vec<(String, String)>,
     log: PathBuf,
     child: Child,
 }
@@ -72,9 +73,27 @@ pub(crate) struct Process {
 impl Process {
     /// Starts it; what it says goes to a file, behind what earlier ones of its name said.
     pub(crate) fn start(folder: &Path, name: &str, arguments: &[String]) -> Self {
+        Self::start_in(folder, name, arguments, &[])
+    }
+
+    /// The same with variables of its own.
+    pub(crate) fn start_in(
+        folder: &Path,
+        name: &str,
+        arguments: &[String],
+        environment: &[(String, String)],
+    ) -> Self {
         let log = folder.join(format!("{name}.log"));
-        let child = spawn(arguments, &log);
-        Self { name: name.to_owned(), arguments: arguments.to_vec(), log, child }
+        let child = spawn(arguments, environment, &log);
+        let (arguments, environment) = (arguments.to_vec(), environment.to_vec());
+        Self { name: name.to_owned(), arguments, environment, log, child }
+    }
+
+    /// Asks it to end, as a service manager does.
+    #[cfg(unix)]
+    pub(crate) fn ask_to_stop(&self) {
+        let id = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(id, rustix::process::Signal::TERM).expect("a signal");
     }
 
     /// Everything it has said so far, across restarts.
@@ -91,7 +110,7 @@ impl Process {
     /// Starts it again with the same arguments.
     pub(crate) fn restart(&mut self) {
         self.kill();
-        self.child = spawn(&self.arguments, &self.log);
+        self.child = spawn(&self.arguments, &self.environment, &self.log);
     }
 
     /// Whether it still runs.
@@ -126,11 +145,17 @@ impl Drop for Process {
     }
 }
 
-fn spawn(arguments: &[String], log: &Path) -> Child {
+fn spawn(arguments: &[String], environment: &[(String, String)], log: &Path) -> Child {
     let open = || -> File {
         OpenOptions::new().create(true).append(true).open(log).expect("a log can be opened")
     };
-    command(arguments).stdout(open()).stderr(open()).spawn().expect("the program must start")
+    let environment = environment.iter().map(|(name, value)| (name, value));
+    command(arguments)
+        .envs(environment)
+        .stdout(open())
+        .stderr(open())
+        .spawn()
+        .expect("the program must start")
 }
 
 /// Waits until something holds.

@@ -39,7 +39,7 @@ pub(super) struct Ready {
 }
 
 fn connect(market: &Market) -> anyhow::Result<Client> {
-    Ok(Client::connect(&ClientConfig { url: market.url.clone(), pin: None })?)
+    Ok(Client::connect(&ClientConfig::at(&market.url))?)
 }
 
 /// Does something for each item, over so many connections; returns how long each took.

@@ -26,26 +26,34 @@ pub(super) struct Actor {
 }
 
 /// The market's folder and processes.
-pub(super) struct Market {
+pub(in crate::commands::bench) struct Market {
     folder: tempfile::TempDir,
     coordinator: Option<Child>,
     provider: Option<Child>,
-    pub(super) url: String,
+    pub(in crate::commands::bench) url: String,
     pub(super) actors: Vec<Actor>,
     arbiter: Address,
 }
 
 /// Processor time and memory of a process, as the system counts them.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Usage {
-    pub(super) cpu: Duration,
+pub(in crate::commands::bench) struct Usage {
+    pub(in crate::commands::bench) cpu: Duration,
     /// Most resident memory so far, in MiB.
-    pub(super) peak_mib: f64,
+    pub(in crate::commands::bench) peak_mib: f64,
 }
 
 impl Market {
     /// Starts a coordinator with `actors` funded accounts.
     pub(super) fn open(actors: u64) -> anyhow::Result<Self> {
+        Self::open_with(actors, "connections_max = 4096\nconnections_per_address_max = 4096\n")
+    }
+
+    /// The same with other settings.
+    pub(in crate::commands::bench) fn open_with(
+        actors: u64,
+        settings: &str,
+    ) -> anyhow::Result<Self> {
         // In the folder where it is called: a temporary one may lie in memory, where nothing is durable.
         let folder = tempfile::Builder::new()
             .prefix("florin-bench-")
@@ -78,6 +86,7 @@ impl Market {
             actors: people,
             arbiter: coordinator?,
         };
+        std::fs::write(market.path("settings.toml"), settings)?;
         market.start_coordinator()?;
         Ok(market)
     }
@@ -101,7 +110,6 @@ impl Market {
     fn start_coordinator(&mut self) -> anyhow::Result<()> {
         let address = self.path("address");
         let settings = self.path("settings.toml");
-        std::fs::write(&settings, "connections_max = 4096\nconnections_per_address_max = 4096\n")?;
         let mut command = self.command("coordinator")?;
         command.args(["coordinate", "--listen", "127.0.0.1:0", "--exit-with-parent"]);
         command.args(["--engine", "reference"]);
@@ -157,7 +165,7 @@ impl Market {
     }
 
     /// What the coordinator has used so far.
-    pub(super) fn usage(&self) -> anyhow::Result<Usage> {
+    pub(in crate::commands::bench) fn usage(&self) -> anyhow::Result<Usage> {
         let id = self.coordinator.as_ref().context("the coordinator runs")?.id();
         usage(id).context("processor time of another process is read from /proc")
     }

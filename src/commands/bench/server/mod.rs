@@ -1,7 +1,7 @@
 //! `florin bench server`: how many updates a coordinator takes, and what each costs it.
 
 mod load;
-mod market;
+pub(super) mod market;
 
 use std::time::Duration;
 

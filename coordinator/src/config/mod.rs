@@ -1,5 +1,9 @@
 //! Settings: one typed, validated structure. Unknown keys are errors, and every key says what it means.
 
+mod door;
+mod keys;
+mod network;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,8 +12,16 @@ use florin_ledger::ethereum::Settings;
 use florin_ledger::limits::CONFIRMATIONS_MAX;
 use serde::Deserialize;
 
+pub use door::{Http2, Rate, Tls};
+pub use keys::{KEYS, Key};
+pub(crate) use network::holder;
+pub use network::{BadNetwork, Network};
+
 /// Longest wait of a long poll, in milliseconds.
 pub const WAIT_MS_MAX: u64 = 30_000;
+
+/// Most entries of a list in the settings.
+pub const LIST_MAX: u64 = 64;
 
 /// Bytes in a MiB.
 pub(crate) const MIB: u64 = 1_024 * 1_024;
@@ -32,12 +44,21 @@ pub struct Config {
     /// Connections at once.
     #[serde(default = "defaults::connections_max")]
     pub connections_max: usize,
-    /// Connections at once from one address.
+    /// Connections at once from one IPv4 address or IPv6 /64.
     #[serde(default = "defaults::connections_per_address_max")]
     pub connections_per_address_max: usize,
-    /// Milliseconds for a request's head, and for a connection without a request.
+    /// Milliseconds for a request's head, and for a new connection's first one.
     #[serde(default = "defaults::header_ms")]
     pub header_ms: u64,
+    /// Largest head of a request, in bytes.
+    #[serde(default = "defaults::header_bytes_max")]
+    pub header_bytes_max: usize,
+    /// Milliseconds that a connection is kept between two requests.
+    #[serde(default = "defaults::idle_ms")]
+    pub idle_ms: u64,
+    /// Largest body of any request, in MiB.
+    #[serde(default = "defaults::body_mib_max")]
+    pub body_mib_max: u64,
     /// Milliseconds for a request's body, beyond what its size takes.
     #[serde(default = "defaults::body_ms")]
     pub body_ms: u64,
@@ -47,6 +68,12 @@ pub struct Config {
     /// Milliseconds a client may take none of an answer.
     #[serde(default = "defaults::stall_ms")]
     pub stall_ms: u64,
+    /// Milliseconds that requests in flight have to end when the coordinator stops.
+    #[serde(default = "defaults::shutdown_ms")]
+    pub shutdown_ms: u64,
+    /// Proxies whose `X-Forwarded-For` is believed.
+    #[serde(default)]
+    pub trusted_proxies: Vec<Network>,
     /// Bytes of updates that are checked at once, in MiB; models and holdouts have as much besides.
     #[serde(default = "defaults::in_flight_mib")]
     pub in_flight_mib: u64,
@@ -56,6 +83,15 @@ pub struct Config {
     /// Most that the updates of one round may take together, in MiB.
     #[serde(default = "defaults::round_mib_max")]
     pub round_mib_max: u64,
+    /// How many requests who may make.
+    #[serde(default)]
+    pub rate: Rate,
+    /// TLS on the port that everybody uses.
+    #[serde(default)]
+    pub tls: Tls,
+    /// HTTP/2 over TLS.
+    #[serde(default)]
+    pub http2: Http2,
     /// How it behaves towards an Ethereum node, where the market is on one.
     #[serde(default)]
     pub ethereum: Settings,
@@ -63,13 +99,25 @@ pub struct Config {
 
 mod defaults {
     pub(super) const fn connections_max() -> usize {
-        512
+        4_096
     }
     pub(super) const fn connections_per_address_max() -> usize {
-        256
+        1_024
     }
     pub(super) const fn header_ms() -> u64 {
-        20_000
+        10_000
+    }
+    pub(super) const fn header_bytes_max() -> usize {
+        16 * 1_024
+    }
+    pub(super) const fn idle_ms() -> u64 {
+        60_000
+    }
+    pub(super) const fn body_mib_max() -> u64 {
+        8 * 1_024
+    }
+    pub(super) const fn shutdown_ms() -> u64 {
+        30_000
     }
     pub(super) const fn body_ms() -> u64 {
         30_000
@@ -91,164 +139,6 @@ mod defaults {
     }
 }
 
-/// What a key means.
-#[derive(Clone, Copy, Debug)]
-pub struct Key {
-    /// As it is written in the file.
-    pub name: &'static str,
-    /// In words.
-    pub meaning: &'static str,
-    /// What it may be.
-    pub bounds: &'static str,
-    /// A value that works.
-    pub example: &'static str,
-    /// The environment variable that overrides the file.
-    pub variable: &'static str,
-}
-
-/// Every key there is.
-pub const KEYS: &[Key] = &[
-    Key {
-        name: "listen",
-        meaning: "address and port to listen on; port 0 takes a free one",
-        bounds: "an IP address and a port",
-        example: "\"127.0.0.1:7700\"",
-        variable: "FLORIN_COORDINATOR_LISTEN",
-    },
-    Key {
-        name: "data",
-        meaning: "folder for the journal and the blobs; one process at a time",
-        bounds: "a folder that can be written",
-        example: "\"market/coordinator\"",
-        variable: "FLORIN_COORDINATOR_DATA",
-    },
-    Key {
-        name: "metrics_listen",
-        meaning: "address and port of /metrics, /healthz and /readyz, for the operator and not for \
-                  the internet; none unless set",
-        bounds: "an IP address and a port",
-        example: "\"127.0.0.1:7701\"",
-        variable: "FLORIN_COORDINATOR_METRICS_LISTEN",
-    },
-    Key {
-        name: "connections_max",
-        meaning: "connections at once; keep it below the limit of open files",
-        bounds: "1 to 100000, default 512",
-        example: "512",
-        variable: "FLORIN_COORDINATOR_CONNECTIONS_MAX",
-    },
-    Key {
-        name: "connections_per_address_max",
-        meaning: "connections at once from one IP address",
-        bounds: "1 to 100000, default 256",
-        example: "256",
-        variable: "FLORIN_COORDINATOR_CONNECTIONS_PER_ADDRESS_MAX",
-    },
-    Key {
-        name: "header_ms",
-        meaning: "milliseconds a client has for a request's head, idle time before it included",
-        bounds: "100 to 60000, default 20000",
-        example: "20000",
-        variable: "FLORIN_COORDINATOR_HEADER_MS",
-    },
-    Key {
-        name: "body_ms",
-        meaning: "milliseconds a client has for a request's body, beyond what its size takes",
-        bounds: "100 to 600000, default 30000",
-        example: "30000",
-        variable: "FLORIN_COORDINATOR_BODY_MS",
-    },
-    Key {
-        name: "bytes_per_second_min",
-        meaning: "slowest upload: a body of n bytes has n / this many seconds more, and whoever sends \
-                  less than this over body_ms is cut off",
-        bounds: "1024 to 1000000000, default 65536",
-        example: "65536",
-        variable: "FLORIN_COORDINATOR_BYTES_PER_SECOND_MIN",
-    },
-    Key {
-        name: "stall_ms",
-        meaning: "milliseconds after which a client that takes none of its answer is cut off",
-        bounds: "100 to 600000, default 30000",
-        example: "30000",
-        variable: "FLORIN_COORDINATOR_STALL_MS",
-    },
-    Key {
-        name: "in_flight_mib",
-        meaning: "MiB of updates that are checked at once, and of models and holdouts besides; \
-                  others wait",
-        bounds: "1 to 1048576, default 256",
-        example: "256",
-        variable: "FLORIN_COORDINATOR_IN_FLIGHT_MIB",
-    },
-    Key {
-        name: "holdout_mib_max",
-        meaning: "largest holdout a buyer may upload, in MiB",
-        bounds: "1 to 4096, default 1024",
-        example: "1024",
-        variable: "FLORIN_COORDINATOR_HOLDOUT_MIB_MAX",
-    },
-    Key {
-        name: "round_mib_max",
-        meaning: "most MiB that the updates of one round may take together: a task whose model times \
-                  its participants takes more is refused",
-        bounds: "1 to 1048576, default 8192",
-        example: "8192",
-        variable: "FLORIN_COORDINATOR_ROUND_MIB_MAX",
-    },
-    Key {
-        name: "ethereum.confirmations",
-        meaning: "how many blocks deep something must be before it counts, its own block included",
-        bounds: "1 to 64, default 1",
-        example: "3",
-        variable: "FLORIN_COORDINATOR_ETHEREUM_CONFIRMATIONS",
-    },
-    Key {
-        name: "ethereum.gas_max",
-        meaning: "most gas that one transaction may use",
-        bounds: "100000 to 1000000000, default 3000000",
-        example: "3000000",
-        variable: "FLORIN_COORDINATOR_ETHEREUM_GAS_MAX",
-    },
-    Key {
-        name: "ethereum.fee_max_wei",
-        meaning: "most that a unit of gas may cost, in wei",
-        bounds: "1 to 1000000000000000, default 100000000000",
-        example: "100000000000",
-        variable: "FLORIN_COORDINATOR_ETHEREUM_FEE_MAX_WEI",
-    },
-    Key {
-        name: "ethereum.resubmit_ms",
-        meaning: "milliseconds after which a transaction that no block has taken goes out again with \
-                  a higher fee",
-        bounds: "1000 to 86400000, default 45000",
-        example: "45000",
-        variable: "FLORIN_COORDINATOR_ETHEREUM_RESUBMIT_MS",
-    },
-    Key {
-        name: "ethereum.patience_ms",
-        meaning: "milliseconds after which a write gives up waiting; its transaction stays in the \
-                  outbox",
-        bounds: "1000 to 86400000, default 300000",
-        example: "300000",
-        variable: "FLORIN_COORDINATOR_ETHEREUM_PATIENCE_MS",
-    },
-    Key {
-        name: "ethereum.poll_ms_max",
-        meaning: "longest pause between two looks at the chain, in milliseconds",
-        bounds: "10 to 60000, default 1000",
-        example: "1000",
-        variable: "FLORIN_COORDINATOR_ETHEREUM_POLL_MS_MAX",
-    },
-    Key {
-        name: "ethereum.log_blocks_max",
-        meaning: "most blocks that one question for events covers; halved where a node refuses",
-        bounds: "1 to 1000000, default 10000",
-        example: "10000",
-        variable: "FLORIN_COORDINATOR_ETHEREUM_LOG_BLOCKS_MAX",
-    },
-];
-
 /// Why settings cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -265,6 +155,9 @@ pub enum ConfigError {
         /// What would be right.
         bounds: &'static str,
     },
+    /// A certificate without its key, a key without its certificate, or a certificate twice.
+    #[error("settings: {0} [TLS_SETTINGS]")]
+    Tls(&'static str),
 }
 
 impl Config {
@@ -278,12 +171,20 @@ impl Config {
             connections_max: defaults::connections_max(),
             connections_per_address_max: defaults::connections_per_address_max(),
             header_ms: defaults::header_ms(),
+            header_bytes_max: defaults::header_bytes_max(),
+            idle_ms: defaults::idle_ms(),
+            body_mib_max: defaults::body_mib_max(),
             body_ms: defaults::body_ms(),
             bytes_per_second_min: defaults::bytes_per_second_min(),
             stall_ms: defaults::stall_ms(),
+            shutdown_ms: defaults::shutdown_ms(),
+            trusted_proxies: Vec::new(),
             in_flight_mib: defaults::in_flight_mib(),
             holdout_mib_max: defaults::holdout_mib_max(),
             round_mib_max: defaults::round_mib_max(),
+            rate: Rate::default(),
+            tls: Tls::default(),
+            http2: Http2::default(),
             ethereum: Settings::default(),
         }
     }
@@ -300,9 +201,7 @@ impl Config {
         let mut table: toml::Table = text.parse().map_err(unreadable)?;
         for key in KEYS {
             if let Some(value) = variable(key.variable) {
-                let number = value.parse::<i64>().ok().filter(|_| !key.example.starts_with('"'));
-                let value = number.map_or(toml::Value::String(value), toml::Value::Integer);
-                set(&mut table, key.name, value);
+                set(&mut table, key.name, as_in_a_file(key, value));
             }
         }
         let config: Self = table.try_into().map_err(unreadable)?;
@@ -316,15 +215,29 @@ impl Config {
     /// The first that is not.
     pub fn check(&self) -> Result<(), ConfigError> {
         let wide = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
-        let chain = &self.ethereum;
+        let (chain, rate) = (&self.ethereum, &self.rate);
         let fee_max_wei = u64::try_from(chain.fee_max_wei).unwrap_or(u64::MAX);
         let all = [
             ("connections_max", wide(self.connections_max), 1, 100_000),
             ("connections_per_address_max", wide(self.connections_per_address_max), 1, 100_000),
             ("header_ms", self.header_ms, 100, 60_000),
+            ("header_bytes_max", wide(self.header_bytes_max), 1_024, 65_536),
+            ("idle_ms", self.idle_ms, 100, 600_000),
+            ("body_mib_max", self.body_mib_max, 1, 1_048_576),
             ("body_ms", self.body_ms, 100, 600_000),
             ("bytes_per_second_min", self.bytes_per_second_min, 1_024, 1_000_000_000),
             ("stall_ms", self.stall_ms, 100, 600_000),
+            ("shutdown_ms", self.shutdown_ms, 0, 600_000),
+            ("trusted_proxies", wide(self.trusted_proxies.len()), 0, LIST_MAX),
+            ("rate.address_per_second", rate.address_per_second, 1, 1_000_000),
+            ("rate.address_burst", rate.address_burst, 1, 1_000_000),
+            ("rate.wallet_per_second", rate.wallet_per_second, 1, 1_000_000),
+            ("rate.wallet_burst", rate.wallet_burst, 1, 1_000_000),
+            ("rate.entries_max", wide(rate.entries_max), 1_024, 16_777_216),
+            ("rate.exempt", wide(rate.exempt.len()), 0, LIST_MAX),
+            ("tls.names", wide(self.tls.names.len()), 0, LIST_MAX),
+            ("tls.handshake_ms", self.tls.handshake_ms, 100, 60_000),
+            ("http2.streams_max", self.http2.streams_max.into(), 1, 1_000),
             ("in_flight_mib", self.in_flight_mib, 1, 1_048_576),
             ("holdout_mib_max", self.holdout_mib_max, 1, 4_096),
             ("round_mib_max", self.round_mib_max, 1, 1_048_576),
@@ -343,7 +256,13 @@ impl Config {
                 return Err(ConfigError::OutOfBounds { key, value, bounds });
             }
         }
-        Ok(())
+        self.tls.check()
+    }
+
+    /// Largest body of any request, in bytes.
+    #[must_use]
+    pub const fn body_bytes_max(&self) -> u64 {
+        self.body_mib_max.saturating_mul(MIB)
     }
 
     /// How long a body of `bytes` may take.
@@ -351,6 +270,22 @@ impl Config {
     pub fn body_time(&self, bytes: u64) -> Duration {
         let by_size = bytes.saturating_mul(1_000).checked_div(self.bytes_per_second_min);
         Duration::from_millis(self.body_ms.saturating_add(by_size.unwrap_or_default()))
+    }
+}
+
+/// A variable's text as the value that its key has in a file; lists are separated by commas.
+fn as_in_a_file(key: &Key, text: String) -> toml::Value {
+    match key.example.as_bytes().first() {
+        Some(b'"') => toml::Value::String(text),
+        Some(b'[') => {
+            let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+            toml::Value::Array(items.map(|item| toml::Value::String(item.to_owned())).collect())
+        }
+        Some(b't' | b'f') => match text.parse() {
+            Ok(yes) => toml::Value::Boolean(yes),
+            Err(_) => toml::Value::String(text),
+        },
+        _ => text.parse().map_or(toml::Value::String(text), toml::Value::Integer),
     }
 }
 
@@ -388,7 +323,8 @@ mod tests {
                 .filter(|line| !line.starts_with(key.name))
                 .collect::<Vec<_>>()
                 .join("\n");
-            let needed = key.name == "listen" || key.name == "data";
+            let pair = ["tls.certificate", "tls.key"];
+            let needed = ["listen", "data"].contains(&key.name) || pair.contains(&key.name);
             assert_eq!(Config::read(&without, none).is_err(), needed, "{}", key.name);
         }
     }
@@ -420,6 +356,53 @@ mod tests {
         };
         let config = Config::read(SMALLEST, variable).unwrap();
         assert_eq!((config.header_ms, config.data), (5_000, PathBuf::from("7")));
+    }
+
+    #[test]
+    fn the_operators_page_lists_every_key() {
+        let page = include_str!("../../../docs/operations.md");
+        for Key { name, meaning, bounds, .. } in KEYS {
+            let line = format!("| `{name}` | {meaning} | {bounds} |\n");
+            assert!(page.contains(&line), "docs/operations.md has no line\n{line}");
+        }
+        let lines = page.lines().skip_while(|line| !line.contains("<!-- keys -->"));
+        let listed = lines.filter(|line| line.starts_with("| `")).count();
+        assert!(listed >= KEYS.len(), "{listed} keys are listed");
+    }
+
+    #[test]
+    fn a_variable_may_be_a_list_or_a_truth() {
+        let variable = |name: &str| match name {
+            "FLORIN_COORDINATOR_TRUSTED_PROXIES" => Some("10.0.0.0/8, ::1".to_owned()),
+            "FLORIN_COORDINATOR_TLS_SELF_SIGNED" => Some("true".to_owned()),
+            _ => None,
+        };
+        let config = Config::read(SMALLEST, variable).unwrap();
+        let proxies = ["10.0.0.0/8", "::1"].map(|text| text.parse::<Network>().unwrap());
+        assert_eq!(
+            (config.trusted_proxies.as_slice(), config.tls.self_signed),
+            (&proxies[..], true)
+        );
+        let odd = |_: &str| Some("perhaps".to_owned());
+        let error = Config::read(SMALLEST, odd).unwrap_err();
+        assert!(error.to_string().contains("BAD_SETTINGS"), "{error}");
+    }
+
+    #[test]
+    fn a_list_has_an_end_and_a_certificate_has_a_key() {
+        let list = vec!["\"10.0.0.1\""; 65].join(", ");
+        let error = Config::read(&format!("{SMALLEST}trusted_proxies = [{list}]"), none);
+        assert!(error.unwrap_err().to_string().contains("trusted_proxies = 65: use a list"));
+        for wrong in [
+            "certificate = \"c\"",
+            "key = \"k\"",
+            "certificate = \"c\"\nkey = \"k\"\nself_signed = true",
+        ] {
+            let error = Config::read(&format!("{SMALLEST}[tls]\n{wrong}\n"), none).unwrap_err();
+            assert!(error.to_string().contains("TLS_SETTINGS"), "{wrong}: {error}");
+        }
+        let both = format!("{SMALLEST}[tls]\ncertificate = \"c\"\nkey = \"k\"\n");
+        assert!(Config::read(&both, none).unwrap().tls.is_on());
     }
 
     #[test]

@@ -1,0 +1,113 @@
+//! Networks in the settings: an address, or an address and how many of its bits count.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::str::FromStr;
+
+use serde::Deserialize;
+
+/// Addresses that begin with the same bits, such as `10.0.0.0/8`; one address where nothing follows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Network {
+    address: IpAddr,
+    bits: u32,
+}
+
+/// A text that names no network.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no network: write an address such as 192.0.2.7, or a network such as 10.0.0.0/8")]
+pub struct BadNetwork(String);
+
+impl Network {
+    /// Whether an address belongs to it. An IPv4 address within IPv6 is that IPv4 address.
+    #[must_use]
+    pub fn contains(self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        address.is_ipv4() == self.address.is_ipv4()
+            && first_bits(address, self.bits) == first_bits(self.address, self.bits)
+    }
+}
+
+/// An address with all but its first bits cleared, as a number.
+fn first_bits(address: IpAddr, bits: u32) -> u128 {
+    let (number, width) = match address {
+        IpAddr::V4(address) => (u128::from(address.to_bits()), 32u32),
+        IpAddr::V6(address) => (address.to_bits(), 128),
+    };
+    let cleared = width.saturating_sub(bits);
+    number.checked_shr(cleared).unwrap_or(0)
+}
+
+/// Whom an address is counted as: itself for IPv4; for IPv6 its /64, as everybody has all of theirs.
+pub(crate) fn holder(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => IpAddr::V4(address),
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
+    }
+}
+
+impl FromStr for Network {
+    type Err = BadNetwork;
+
+    fn from_str(text: &str) -> Result<Self, BadNetwork> {
+        let bad = || BadNetwork(text.chars().take(80).collect());
+        let (address, bits) = match text.split_once('/') {
+            Some((address, bits)) => (address, Some(bits.parse::<u32>().map_err(|_| bad())?)),
+            None => (text, None),
+        };
+        let address = address.parse::<IpAddr>().map_err(|_| bad())?.to_canonical();
+        let width = if address.is_ipv4() { 32 } else { 128 };
+        match bits.unwrap_or(width) {
+            bits if bits <= width => Ok(Self { address, bits }),
+            _ => Err(bad()),
+        }
+    }
+}
+
+impl TryFrom<String> for Network {
+    type Error = BadNetwork;
+
+    fn try_from(text: String) -> Result<Self, BadNetwork> {
+        text.parse()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_network_has_the_addresses_that_begin_like_it() {
+        let table = [
+            ("10.0.0.0/8", "10.255.0.1", true),
+            ("10.0.0.0/8", "11.0.0.1", false),
+            ("10.0.0.0/8", "::ffff:10.1.2.3", true),
+            ("192.0.2.7", "192.0.2.7", true),
+            ("192.0.2.7", "192.0.2.6", false),
+            ("0.0.0.0/0", "203.0.113.9", true),
+            ("0.0.0.0/0", "2001:db8::1", false),
+            ("2001:db8::/64", "2001:db8::ffff:1", true),
+            ("2001:db8::/64", "2001:db8:0:1::1", false),
+            ("::/0", "2001:db8::1", true),
+            ("::/0", "10.0.0.1", false),
+        ];
+        for (network, address, inside) in table {
+            let known: Network = network.parse().unwrap();
+            assert_eq!(known.contains(ip(address)), inside, "{address} in {network}");
+        }
+        for wrong in ["", "10.0.0.0/33", "10.0.0/8", "::/129", "10.0.0.0/", "10.0.0.0/-1", "host"] {
+            assert!(wrong.parse::<Network>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_ipv6_address_counts_as_its_64() {
+        assert_eq!(holder(ip("2001:db8:1:2:3:4:5:6")), ip("2001:db8:1:2::"));
+        assert_eq!(holder(ip("::ffff:192.0.2.1")), ip("192.0.2.1"));
+        assert_ne!(holder(ip("2001:db8:1:2::1")), holder(ip("2001:db8:1:3::1")));
+    }
+}

@@ -1,0 +1,225 @@
+//! Who may ask: rates by address and by wallet, and the largest body of all.
+//!
+//! `X-Forwarded-For` is what anybody writes. It is read only where the connection comes from a proxy that the settings
+//! trust, and then from its right end: each trusted proxy has added whom it heard, so the first address that is none of
+//! theirs is the sender's, and whatever stands left of it is the sender's own invention.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::body::HttpBody;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName};
+use axum::middleware::Next;
+use axum::response::Response;
+use florin_protocol::{Address, Code};
+
+use super::App;
+use super::error::{ApiError, ApiResult};
+use super::listen::Peer;
+use super::rate::Buckets;
+use crate::config::{Config, Network, holder};
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+/// Proxies that a request may pass; beyond that the last one counts as its sender.
+const HOPS_MAX: usize = 16;
+
+/// The rates of one server.
+pub(super) struct Rates {
+    addresses: Buckets<IpAddr>,
+    wallets: Buckets<Address>,
+    exempt: Vec<Network>,
+    proxies: Vec<Network>,
+    warned: AtomicBool,
+}
+
+impl Rates {
+    pub(super) fn of(config: &Config) -> Self {
+        let rate = &config.rate;
+        let (a, w, most) = (rate.address_per_second, rate.wallet_per_second, rate.entries_max);
+        Self {
+            addresses: Buckets::new(a, rate.address_burst, most),
+            wallets: Buckets::new(w, rate.wallet_burst, most),
+            exempt: rate.exempt.clone(),
+            proxies: config.trusted_proxies.clone(),
+            warned: AtomicBool::new(false),
+        }
+    }
+
+    /// Counts a message that a wallet's key has signed. Before that is certain anybody could use up another's.
+    pub(super) fn wallet(&self, wallet: Address) -> ApiResult<()> {
+        self.wallets.ask(wallet).map_err(|wait| {
+            let ms = wait.as_millis();
+            let message = format!("wallet {wallet} sends too many messages: wait {ms} ms");
+            ApiError::new(Code::RateLimited, message)
+        })
+    }
+
+    fn address(&self, peer: IpAddr, headers: &HeaderMap) -> ApiResult<()> {
+        let Some(from) = self.limited(peer, headers) else {
+            return Ok(());
+        };
+        self.addresses.ask(holder(from)).map_err(|wait| {
+            let (from, ms) = (holder(from), wait.as_millis());
+            let message = format!("too many requests from {from}: wait {ms} ms");
+            ApiError::new(Code::RateLimited, message)
+        })
+    }
+
+    /// Whose rate counts; nobody's for what is exempt. What a proxy sends on is not from the proxy's own network.
+    fn limited(&self, peer: IpAddr, headers: &HeaderMap) -> Option<IpAddr> {
+        let forwarded = headers.contains_key(FORWARDED_FOR);
+        let from = sender(peer, headers, &self.proxies);
+        let exempt = self.exempt.iter().any(|network| network.contains(from));
+        if exempt && forwarded && from == peer && !self.warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                %peer,
+                "requests come with X-Forwarded-For from an address that is no trusted proxy: they share one rate; \
+                 name the proxy in trusted_proxies"
+            );
+        }
+        (forwarded || !exempt).then_some(from)
+    }
+}
+
+/// Who sent a request: the connection's other end, or, if that is a trusted proxy, the last address in
+/// `X-Forwarded-For` that is none. Where something else than an address stands, nothing left of it is believed.
+fn sender(peer: IpAddr, headers: &HeaderMap, proxies: &[Network]) -> IpAddr {
+    let trusted = |address: IpAddr| proxies.iter().any(|proxy| proxy.contains(address));
+    let mut from = peer.to_canonical();
+    let lines = headers.get_all(FORWARDED_FOR).iter().collect::<Vec<_>>();
+    let hops = lines.iter().rev().flat_map(|line| line.as_bytes().rsplit(|byte| *byte == b','));
+    for hop in hops.take(HOPS_MAX) {
+        if !trusted(from) {
+            return from;
+        }
+        let Some(address) = std::str::from_utf8(hop).ok().and_then(|hop| address_of(hop.trim()))
+        else {
+            return from;
+        };
+        from = address;
+    }
+    from
+}
+
+/// An address as proxies write it: bare, in brackets, or with a port.
+fn address_of(text: &str) -> Option<IpAddr> {
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    let address = bare.parse().or_else(|_| text.parse().map(|at: SocketAddr| at.ip()));
+    address.ok().map(|address: IpAddr| address.to_canonical())
+}
+
+/// Refuses who asks too often, and bodies that no route would take, before anything else is done for them.
+pub(super) async fn admit(
+    State(app): State<App>,
+    request: Request,
+    next: Next,
+) -> ApiResult<Response> {
+    if let Some(Peer(peer)) = request.extensions().get::<Peer>() {
+        app.rates().address(*peer, request.headers())?;
+    }
+    let limit = app.config().body_bytes_max();
+    if request.body().size_hint().lower() > limit {
+        let message = format!("the body announces more than body_mib_max, {limit} bytes");
+        return Err(ApiError::new(Code::TooLarge, message));
+    }
+    Ok(next.run(request).await)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn headers(lines: &[&str]) -> HeaderMap {
+        lines.iter().map(|line| (FORWARDED_FOR, line.parse().unwrap())).collect()
+    }
+
+    #[test]
+    fn only_what_trusted_proxies_have_added_is_believed() {
+        let proxies = ["10.0.0.0/8", "2001:db8:ff::/48"].map(|text| text.parse().unwrap());
+        let table: [(&str, &[&str], &str); 14] = [
+            ("203.0.113.5", &[], "203.0.113.5"),
+            ("203.0.113.5", &["198.51.100.1"], "203.0.113.5"),
+            ("10.0.0.1", &["198.51.100.1"], "198.51.100.1"),
+            ("::ffff:10.0.0.1", &["198.51.100.1"], "198.51.100.1"),
+            ("10.0.0.1", &["1.1.1.1, 198.51.100.1"], "198.51.100.1"),
+            ("10.0.0.1", &["1.1.1.1, 198.51.100.1, 10.0.0.2"], "198.51.100.1"),
+            ("10.0.0.1", &["1.1.1.1", "198.51.100.1"], "198.51.100.1"),
+            ("10.0.0.1", &["1.1.1.1, 10.9.9.9, 198.51.100.1"], "198.51.100.1"),
+            ("10.0.0.1", &["198.51.100.1:4711"], "198.51.100.1"),
+            ("10.0.0.1", &["1.1.1.1, [2001:db8::7]:443, 2001:db8:ff::1"], "2001:db8::7"),
+            ("10.0.0.1", &["[2001:db8::7]"], "2001:db8::7"),
+            ("10.0.0.1", &["198.51.100.1, unknown"], "10.0.0.1"),
+            ("10.0.0.1", &["198.51.100.1, , 10.0.0.2"], "10.0.0.2"),
+            ("10.0.0.1", &[], "10.0.0.1"),
+        ];
+        for (peer, lines, expected) in table {
+            assert_eq!(
+                sender(ip(peer), &headers(lines), &proxies),
+                ip(expected),
+                "{peer} {lines:?}"
+            );
+        }
+        let long = vec!["10.0.0.9"; 1_000].join(",");
+        assert_eq!(sender(ip("10.0.0.1"), &headers(&[&long]), &proxies), ip("10.0.0.9"));
+    }
+
+    fn rates(change: impl FnOnce(&mut Config)) -> Rates {
+        let mut config = Config::new("127.0.0.1:0".parse().unwrap(), "folder".into());
+        (config.rate.address_per_second, config.rate.address_burst) = (1, 3);
+        (config.rate.wallet_per_second, config.rate.wallet_burst) = (1, 3);
+        change(&mut config);
+        Rates::of(&config)
+    }
+
+    /// How many of a thousand requests are taken, each with another invented header.
+    fn taken(rates: &Rates, peer: &str, header: impl Fn(u32) -> Vec<String>) -> usize {
+        let ask = |n: &u32| {
+            let lines = header(*n);
+            let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+            rates.address(ip(peer), &headers(&lines)).is_ok()
+        };
+        (0..1_000).filter(ask).count()
+    }
+
+    fn invented(n: u32) -> String {
+        IpAddr::V4((0x0b00_0000 + n).into()).to_string()
+    }
+
+    #[test]
+    fn a_thousand_invented_addresses_are_one_sender() {
+        // A second may pass meanwhile, and give one more.
+        let few = |n: usize| assert!((3..10).contains(&n), "{n} of 1,000 requests were taken");
+        few(taken(&rates(|_| {}), "203.0.113.5", |n| vec![invented(n)]));
+        let proxied = rates(|c| c.trusted_proxies = vec!["10.0.0.0/8".parse().unwrap()]);
+        few(taken(&proxied, "10.0.0.1", |n| vec![format!("{}, 198.51.100.1", invented(n))]));
+        few(taken(&proxied, "10.0.0.1", |n| vec![invented(n), "198.51.100.2".to_owned()]));
+        few(taken(&proxied, "2001:db8::1", |n| vec![invented(n)]));
+        let all = taken(&proxied, "10.0.0.1", |n| vec![invented(n)]);
+        assert_eq!(all, 1_000, "different senders behind a proxy share a rate");
+    }
+
+    #[test]
+    fn this_machine_is_exempt_unless_it_sends_on_for_others() {
+        let rates = rates(|_| {});
+        assert_eq!(taken(&rates, "127.0.0.1", |_| Vec::new()), 1_000);
+        assert_eq!(taken(&rates, "::1", |_| Vec::new()), 1_000);
+        assert!(taken(&rates, "127.0.0.1", |n| vec![invented(n)]) < 10);
+        assert!(taken(&rates, "203.0.113.7", |_| vec!["127.0.0.1".to_owned()]) < 10);
+    }
+
+    #[test]
+    fn one_ipv6_network_is_one_sender_and_one_wallet_is_one_whoever_sends() {
+        let rates = rates(|_| {});
+        let from = |n: u16| IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, n]);
+        let taken = (0..1_000).filter(|n| rates.address(from(*n), &HeaderMap::new()).is_ok());
+        assert!(taken.count() < 10);
+        let wallet = Address([1; 20]);
+        assert!((0..1_000).filter(|_| rates.wallet(wallet).is_ok()).count() < 10);
+        rates.wallet(Address([2; 20])).unwrap();
+    }
+}

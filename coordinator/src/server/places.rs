@@ -1,0 +1,139 @@
+//! Places for connections: so many in all, so many for one address, and who gives way when all are taken.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+use super::pulse::{Pulse, Waits};
+use crate::config::{Config, Network, holder};
+
+/// A connection younger than this never gives way: whoever means it has asked by then.
+const SPARED: Duration = Duration::from_secs(1);
+/// How often it is tried to find one that gives way.
+const SEARCH_EVERY: Duration = Duration::from_millis(100);
+/// One in so many connections gives way at once.
+const GIVE_WAY_SHARE: usize = 64;
+
+/// The places of one listener; cheap to copy.
+#[derive(Clone)]
+pub(super) struct Places {
+    free: Arc<Semaphore>,
+    held: Arc<Mutex<Held>>,
+    per_holder_max: usize,
+    give_way_max: usize,
+    proxies: Arc<[Network]>,
+    waits: Waits,
+}
+
+/// Who has which place. Numbers ascend with time.
+#[derive(Default)]
+struct Held {
+    next: u64,
+    pulses: BTreeMap<u64, Arc<Pulse>>,
+    of_holder: BTreeMap<IpAddr, usize>,
+}
+
+/// Room for one connection, before it is known whose.
+pub(super) struct Room {
+    _permit: OwnedSemaphorePermit,
+}
+
+/// A connection's place, given back when dropped.
+pub(super) struct Place {
+    places: Places,
+    number: u64,
+    from: IpAddr,
+    pulse: Arc<Pulse>,
+    _room: Room,
+}
+
+impl Places {
+    pub(super) fn of(config: &Config) -> Self {
+        Self {
+            free: Arc::new(Semaphore::new(config.connections_max)),
+            held: Arc::default(),
+            per_holder_max: config.connections_per_address_max,
+            give_way_max: (config.connections_max / GIVE_WAY_SHARE).max(1),
+            proxies: config.trusted_proxies.clone().into(),
+            waits: Waits::of(config),
+        }
+    }
+
+    /// Waits for room. While there is none, those that have waited longest for a request give way.
+    pub(super) async fn room(&self) -> Room {
+        if self.free.available_permits() == 0 {
+            self.make_room();
+        }
+        loop {
+            let free = Arc::clone(&self.free).acquire_owned();
+            match timeout(SEARCH_EVERY, free).await {
+                Ok(Ok(permit)) => return Room { _permit: permit },
+                // Nobody closes the semaphore.
+                Ok(Err(_)) => std::future::pending().await,
+                Err(_) => self.make_room(),
+            }
+        }
+    }
+
+    /// A place for a connection from this address, unless its holder has all of its own. Proxies that are trusted stand
+    /// for many.
+    pub(super) fn take(&self, room: Room, from: IpAddr) -> Option<Place> {
+        let holder = holder(from);
+        let is_proxy = self.proxies.iter().any(|proxy| proxy.contains(from));
+        let mut held = self.held();
+        let count = held.of_holder.entry(holder).or_insert(0);
+        if *count >= self.per_holder_max && !is_proxy {
+            return None;
+        }
+        *count = count.saturating_add(1);
+        let number = held.next;
+        held.next = number.saturating_add(1);
+        let pulse = Arc::new(Pulse::new(self.waits));
+        held.pulses.insert(number, Arc::clone(&pulse));
+        Some(Place { places: self.clone(), number, from: holder, pulse, _room: room })
+    }
+
+    fn make_room(&self) {
+        let held = self.held();
+        let waiting = held.pulses.values().filter_map(|pulse| {
+            let (waited, served) = pulse.waiting()?;
+            (waited >= SPARED).then_some((served, Reverse(waited), pulse))
+        });
+        let mut waiting: Vec<_> = waiting.collect();
+        // Those that never asked anything go first.
+        waiting.sort_unstable_by_key(|(served, waited, _)| (*served, *waited));
+        waiting.truncate(self.give_way_max);
+        if !waiting.is_empty() {
+            tracing::debug!(number = waiting.len(), "all places are taken: some give way");
+        }
+        waiting.iter().for_each(|(.., pulse)| pulse.cut());
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place {
+    pub(super) const fn pulse(&self) -> &Arc<Pulse> {
+        &self.pulse
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut held = self.places.held();
+        held.pulses.remove(&self.number);
+        if let Some(count) = held.of_holder.get_mut(&self.from) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                held.of_holder.remove(&self.from);
+            }
+        }
+    }
+}

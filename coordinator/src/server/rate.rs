@@ -1,0 +1,164 @@
+//! How often somebody may ask: what is not used is saved up to a burst, and who has used more waits.
+//!
+//! Each key has a debt, the moment at which all it took is paid off; asking once puts that moment off by one interval,
+//! and it may lie a burst ahead at most. Who owes nothing is not remembered. When too many owe something, who owes
+//! least is forgotten first: that gives away the least, and whoever asks much is remembered.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+const NANOS: u64 = 1_000_000_000;
+/// Debts that are dropped, once paid, each time that somebody asks: more than are made.
+const DROPPED_AT_ONCE: usize = 2;
+
+/// Debts by key, of a bounded number of keys.
+pub(super) struct Buckets<K> {
+    interval: u64,
+    burst: u64,
+    entries_max: usize,
+    began: Instant,
+    debts: Mutex<Debts<K>>,
+}
+
+/// Moments are nanoseconds since the beginning.
+struct Debts<K> {
+    until: BTreeMap<K, u64>,
+    by_moment: BTreeSet<(u64, K)>,
+}
+
+impl<K: Ord + Copy> Buckets<K> {
+    /// So many a second for long, and so many at once; both at least one.
+    pub(super) fn new(per_second: u64, burst: u64, entries_max: usize) -> Self {
+        let interval = NANOS.checked_div(per_second).unwrap_or(NANOS).max(1);
+        let debts = Debts { until: BTreeMap::new(), by_moment: BTreeSet::new() };
+        Self {
+            interval,
+            burst: interval.saturating_mul(burst.max(1)),
+            entries_max: entries_max.max(1),
+            began: Instant::now(),
+            debts: Mutex::new(debts),
+        }
+    }
+
+    /// Counts one more for a key, unless it has to wait: then that is how long.
+    pub(super) fn ask(&self, key: K) -> Result<(), Duration> {
+        let now = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.ask_at(key, now).map_err(Duration::from_nanos)
+    }
+
+    fn ask_at(&self, key: K, now: u64) -> Result<(), u64> {
+        let mut debts = self.debts.lock().unwrap_or_else(PoisonError::into_inner);
+        let debts = &mut *debts;
+        for _ in 0..DROPPED_AT_ONCE {
+            match debts.by_moment.first().copied() {
+                Some((until, paid)) if until <= now => debts.forget(until, paid),
+                _ => break,
+            }
+        }
+        let was = debts.until.get(&key).copied();
+        let until = was.unwrap_or(now).max(now).saturating_add(self.interval);
+        let latest = now.saturating_add(self.burst);
+        if until > latest {
+            return Err(until.saturating_sub(latest));
+        }
+        if let Some(was) = was {
+            debts.by_moment.remove(&(was, key));
+        }
+        debts.until.insert(key, until);
+        debts.by_moment.insert((until, key));
+        if debts.until.len() > self.entries_max
+            && let Some((least, whose)) = debts.by_moment.first().copied()
+        {
+            debts.forget(least, whose);
+        }
+        Ok(())
+    }
+}
+
+impl<K: Ord + Copy> Debts<K> {
+    fn forget(&mut self, until: u64, key: K) {
+        self.by_moment.remove(&(until, key));
+        self.until.remove(&key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn a_burst_is_taken_at_once_and_comes_back_at_the_rate() {
+        // Ten a second, three at once.
+        let buckets = Buckets::new(10, 3, 100);
+        for _ in 0..3 {
+            buckets.ask_at('a', 0).unwrap();
+        }
+        assert_eq!(buckets.ask_at('a', 0), Err(100 * MS));
+        assert_eq!(buckets.ask_at('a', 99 * MS), Err(MS));
+        buckets.ask_at('a', 100 * MS).unwrap();
+        assert_eq!(buckets.ask_at('a', 100 * MS), Err(100 * MS));
+        // Others do not notice; and after a long pause there are three again, not more.
+        buckets.ask_at('b', 100 * MS).unwrap();
+        for _ in 0..3 {
+            buckets.ask_at('a', 90_000 * MS).unwrap();
+        }
+        assert!(buckets.ask_at('a', 90_000 * MS).is_err());
+    }
+
+    #[test]
+    fn a_refused_question_costs_nothing() {
+        let buckets = Buckets::new(10, 1, 100);
+        buckets.ask_at('a', 0).unwrap();
+        for _ in 0..50 {
+            assert_eq!(buckets.ask_at('a', 50 * MS), Err(50 * MS));
+        }
+        buckets.ask_at('a', 100 * MS).unwrap();
+    }
+
+    #[test]
+    fn in_any_hour_nobody_gets_more_than_a_burst_and_the_rate() {
+        // Against a plain twin: a bucket of tokens that fills by whole intervals of its own clock.
+        let seed = 7u64;
+        let mut state = seed;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state >> 33
+        };
+        let (per_second, burst) = (20, 5);
+        let buckets = Buckets::new(per_second, burst, 100);
+        let (mut now, mut full_at) = (0u64, 0u64);
+        for step in 0..10_000 {
+            now += next() % (120 * MS);
+            let owed = full_at.saturating_sub(now);
+            let free = owed + 50 * MS <= burst * 50 * MS;
+            assert_eq!(buckets.ask_at(1, now).is_ok(), free, "seed {seed}, step {step}");
+            if free {
+                full_at = now + owed + 50 * MS;
+            }
+        }
+    }
+
+    #[test]
+    fn the_table_is_bounded_and_forgets_who_owes_least() {
+        let buckets = Buckets::new(1, 10, 8);
+        for _ in 0..10 {
+            buckets.ask_at(0, 0).unwrap();
+        }
+        for key in 1..=1_000 {
+            buckets.ask_at(key, 0).unwrap();
+        }
+        let kept = buckets.debts.lock().unwrap().until.len();
+        assert_eq!((kept, buckets.debts.lock().unwrap().by_moment.len()), (8, 8));
+        assert!(buckets.ask_at(0, 0).is_err(), "a thousand others made it be forgotten");
+        // What is paid off goes by itself.
+        for round in 0..10 {
+            buckets.ask_at(5_000, (60 + round) * NANOS).unwrap();
+        }
+        assert_eq!(buckets.debts.lock().unwrap().until.len(), 1);
+    }
+}

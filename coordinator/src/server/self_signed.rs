@@ -1,0 +1,119 @@
+//! A certificate for trials: made once in the data folder, used again at every start.
+//!
+//! Nobody vouches for it. A participant trusts it because it has the file, or has compared its fingerprint.
+
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair};
+
+use super::tls::TlsError;
+use crate::config::Config;
+
+/// What everybody calls this machine.
+const THIS_MACHINE: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
+
+/// Certificate and key, made now if they are not there.
+pub(super) fn have(config: &Config) -> Result<(PathBuf, PathBuf), TlsError> {
+    let folder = config.data.join("tls");
+    let file = |name: &str| folder.join(name);
+    let (certificate, key, names) = (file("certificate.pem"), file("key.pem"), file("names"));
+    let failed = |error: io::Error| TlsError::NotMade(folder.clone(), error.to_string());
+    let wanted = wanted(config);
+    // The certificate is written last: where it is, all is.
+    if certificate.try_exists().map_err(failed)? {
+        check_names(&folder, &std::fs::read_to_string(&names).map_err(failed)?, &wanted)?;
+        return Ok((certificate, key));
+    }
+    let odd = |error: rcgen::Error| TlsError::NotMade(folder.clone(), error.to_string());
+    let pair = KeyPair::generate().map_err(odd)?;
+    let mut params =
+        CertificateParams::new(wanted.iter().cloned().collect::<Vec<_>>()).map_err(odd)?;
+    params.distinguished_name.push(DnType::CommonName, "florin coordinator, for trials");
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let made = params.self_signed(&pair).map_err(odd)?;
+    let lines: Vec<&str> = wanted.iter().map(String::as_str).collect();
+    std::fs::create_dir_all(&folder).map_err(failed)?;
+    write(&key, &pair.serialize_pem()).map_err(failed)?;
+    write(&names, &lines.join("\n")).map_err(failed)?;
+    write(&certificate, &made.pem()).map_err(failed)?;
+    Ok((certificate, key))
+}
+
+/// This machine's names, the address to listen on and what the settings say.
+fn wanted(config: &Config) -> BTreeSet<String> {
+    let mut names: BTreeSet<String> = THIS_MACHINE.map(str::to_owned).into();
+    let ip = config.listen.ip();
+    if !ip.is_unspecified() {
+        names.insert(ip.to_string());
+    }
+    names.extend(config.tls.names.iter().cloned());
+    names
+}
+
+fn check_names(folder: &Path, known: &str, wanted: &BTreeSet<String>) -> Result<(), TlsError> {
+    let known: BTreeSet<&str> = known.lines().collect();
+    let missing = wanted.iter().find(|name| !known.contains(name.as_str()));
+    missing.map_or(Ok(()), |name| {
+        let known = known.into_iter().collect::<Vec<_>>().join(", ");
+        Err(TlsError::OtherNames(folder.to_owned(), known, name.clone()))
+    })
+}
+
+/// Writes a file that only its owner reads, whole or not at all.
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    let unfinished = path.with_extension("unfinished");
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        options.mode(0o600);
+    }
+    let mut file = options.open(&unfinished)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    std::fs::rename(&unfinished, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_made_once_and_kept_for_the_names_it_has() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = Config::new("192.0.2.7:7700".parse().unwrap(), dir.path().to_owned());
+        config.tls.self_signed = true;
+        config.tls.names = vec!["market.example".to_owned()];
+        let open = |config: &Config| super::super::tls::Tls::open(config);
+        let first = open(&config).unwrap().unwrap();
+        let again = open(&config).unwrap().unwrap();
+        assert_eq!(first.fingerprint(), again.fingerprint());
+        assert_eq!(first.fingerprint().len(), 32 * 3 - 1);
+        config.tls.names.clear();
+        open(&config).unwrap();
+        config.tls.names = vec!["other.example".to_owned()];
+        let error = open(&config).err().unwrap().to_string();
+        assert!(
+            error.contains("other.example") && error.ends_with("[CERTIFICATE_NAMES]"),
+            "{error}"
+        );
+        // After a crash before the last file, everything is made again.
+        std::fs::remove_file(first.certificate()).unwrap();
+        assert_ne!(open(&config).unwrap().unwrap().fingerprint(), first.fingerprint());
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            let key = std::fs::metadata(dir.path().join("tls/key.pem")).unwrap();
+            assert_eq!(key.permissions().mode() & 0o777, 0o600);
+        }
+        config.data = dir.path().join("tls/key.pem");
+        let error = open(&config).err().unwrap().to_string();
+        assert!(error.ends_with("[CERTIFICATE_NOT_MADE]"), "{error}");
+        config.data = dir.path().join("names");
+        config.tls.names = vec!["no\u{fc}ascii".to_owned()];
+        assert!(open(&config).err().unwrap().to_string().ends_with("[CERTIFICATE_NOT_MADE]"));
+    }
+}

@@ -1,0 +1,315 @@
+//! TLS on the coordinator's port: certificate and key from files, or made in the data folder for trials.
+
+use std::fmt::Write as _;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use sha2::{Digest as _, Sha256};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::{self, ServerConfig, crypto::ring};
+use tokio_rustls::server::TlsStream;
+
+use super::pulse::Protocol;
+use super::self_signed;
+use crate::config::Config;
+
+/// Longest file with certificates or a key, in bytes.
+const PEM_BYTES_MAX: u64 = 1024 * 1024;
+/// Most certificates of a chain.
+const CHAIN_MAX: usize = 16;
+/// How HTTP/2 is called when both sides agree on what to speak.
+const H2: &[u8] = b"h2";
+/// The first byte of every TLS connection.
+const HANDSHAKE: u8 = 0x16;
+/// What somebody hears who speaks plain HTTP to a port that speaks TLS.
+const PLAIN_ANSWER: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n\
+    content-length: 86\r\nconnection: close\r\n\r\n\
+    {\"code\":\"MALFORMED\",\"message\":\"this port speaks TLS: use https:// instead of http://\"}";
+/// What is read of such a sender's request, in bytes, so that it hears the answer.
+const PLAIN_BYTES_MAX: u64 = 64 * 1024;
+
+/// Why TLS cannot be offered.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// The file with the certificate.
+    #[error("tls.certificate = {file}: {1} [CERTIFICATE_UNREADABLE]", file = .0.display())]
+    CertificateUnreadable(PathBuf, io::Error),
+    /// No certificate in it.
+    #[error(
+        "tls.certificate = {file}: there is no certificate in it; expected PEM, with -----BEGIN \
+         CERTIFICATE----- [CERTIFICATE_MISSING]",
+        file = .0.display()
+    )]
+    CertificateMissing(PathBuf),
+    /// Something that is no certificate.
+    #[error("tls.certificate = {file}: {1} [CERTIFICATE_MALFORMED]", file = .0.display())]
+    CertificateMalformed(PathBuf, String),
+    /// The file with the key.
+    #[error("tls.key = {file}: {1} [TLS_KEY_UNREADABLE]", file = .0.display())]
+    KeyUnreadable(PathBuf, io::Error),
+    /// No key in it.
+    #[error(
+        "tls.key = {file}: there is no private key in it; expected PEM without a passphrase, with \
+         -----BEGIN PRIVATE KEY----- [TLS_KEY_MISSING]",
+        file = .0.display()
+    )]
+    KeyMissing(PathBuf),
+    /// A key of a kind that is not known, or damaged.
+    #[error(
+        "tls.key = {file}: {1}; expected an ECDSA (P-256, P-384), Ed25519 or RSA key \
+         [TLS_KEY_UNSUPPORTED]",
+        file = .0.display()
+    )]
+    KeyUnsupported(PathBuf, String),
+    /// Somebody else's key.
+    #[error(
+        "tls.key = {file} is not the key of the certificate in {other}: name the pair that belongs \
+         together [TLS_KEY_WRONG]",
+        file = .0.display(), other = .1.display()
+    )]
+    KeyWrong(PathBuf, PathBuf),
+    /// A certificate for trials cannot be made or kept.
+    #[error("a certificate for trials in {file}: {1} [CERTIFICATE_NOT_MADE]", file = .0.display())]
+    NotMade(PathBuf, String),
+    /// The one that exists is for other names.
+    #[error(
+        "the certificate for trials in {file} is for {1}, and not for {2}: delete that folder for a \
+         new one, which every participant needs then [CERTIFICATE_NAMES]",
+        file = .0.display()
+    )]
+    OtherNames(PathBuf, String, String),
+}
+
+/// TLS as this coordinator speaks it; cheap to copy.
+#[derive(Clone)]
+pub struct Tls {
+    acceptor: TlsAcceptor,
+    handshake: Duration,
+    certificate: PathBuf,
+    fingerprint: String,
+}
+
+/// A connection after its handshake.
+pub(super) struct Welcome {
+    pub(super) stream: Box<TlsStream<TcpStream>>,
+    /// What both have agreed on.
+    pub(super) protocol: Protocol,
+}
+
+impl Tls {
+    /// What the settings ask for; nothing if that is plain HTTP. Makes the certificate for trials at its first start.
+    ///
+    /// # Errors
+    /// [`TlsError`], each with its file.
+    pub fn open(config: &Config) -> Result<Option<Self>, TlsError> {
+        let (certificate, key) = match (&config.tls.certificate, &config.tls.key) {
+            (Some(certificate), Some(key)) => (certificate.clone(), key.clone()),
+            _ if config.tls.self_signed => self_signed::have(config)?,
+            _ => return Ok(None),
+        };
+        let chain = read_chain(&certificate)?;
+        let fingerprint = chain.first().map(fingerprint).unwrap_or_default();
+        let private = read_key(&key)?;
+        let mut server = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| {
+                TlsError::CertificateMalformed(certificate.clone(), error.to_string())
+            })?
+            .with_no_client_auth()
+            .with_single_cert(chain, private)
+            .map_err(|error| refused(error, &certificate, &key))?;
+        if config.http2.enabled {
+            server.alpn_protocols.push(H2.to_vec());
+        }
+        server.alpn_protocols.push(b"http/1.1".to_vec());
+        Ok(Some(Self {
+            acceptor: TlsAcceptor::from(Arc::new(server)),
+            handshake: Duration::from_millis(config.tls.handshake_ms),
+            certificate,
+            fingerprint,
+        }))
+    }
+
+    /// The file with the certificate that is shown.
+    #[must_use]
+    pub fn certificate(&self) -> &Path {
+        &self.certificate
+    }
+
+    /// The SHA-256 of that certificate, as `openssl x509 -fingerprint -sha256` writes it.
+    #[must_use]
+    pub fn fingerprint(&self) -> &str {
+        &self.fingerprint
+    }
+
+    /// Shakes hands, within its time. Who speaks plain HTTP is told so.
+    pub(super) async fn welcome(&self, stream: TcpStream) -> io::Result<Welcome> {
+        let hello = async {
+            let mut first = [0; 1];
+            match stream.peek(&mut first).await? {
+                0 => Err(io::ErrorKind::UnexpectedEof.into()),
+                _ if first == [HANDSHAKE] => {
+                    let stream = Box::new(self.acceptor.accept(stream).await?);
+                    let agreed = stream.get_ref().1.alpn_protocol();
+                    let protocol =
+                        if agreed == Some(H2) { Protocol::Http2 } else { Protocol::Http1 };
+                    Ok(Welcome { stream, protocol })
+                }
+                _ => refuse_plain(stream).await,
+            }
+        };
+        timeout(self.handshake, hello).await.map_err(io::Error::from)?
+    }
+}
+
+async fn refuse_plain(mut stream: TcpStream) -> io::Result<Welcome> {
+    stream.write_all(PLAIN_ANSWER).await?;
+    stream.shutdown().await?;
+    tokio::io::copy(&mut stream.take(PLAIN_BYTES_MAX), &mut tokio::io::sink()).await?;
+    Err(io::Error::other("it does not speak TLS"))
+}
+
+fn refused(error: rustls::Error, certificate: &Path, key: &Path) -> TlsError {
+    match error {
+        rustls::Error::InconsistentKeys(_) => {
+            TlsError::KeyWrong(key.to_owned(), certificate.to_owned())
+        }
+        rustls::Error::InvalidCertificate(error) => {
+            TlsError::CertificateMalformed(certificate.to_owned(), format!("{error:?}"))
+        }
+        error => TlsError::KeyUnsupported(key.to_owned(), error.to_string()),
+    }
+}
+
+fn read_chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let unreadable = |error| TlsError::CertificateUnreadable(file.to_owned(), error);
+    let malformed = |why: String| TlsError::CertificateMalformed(file.to_owned(), why);
+    let text = read_bounded(file).map_err(unreadable)?;
+    let mut chain = Vec::new();
+    for certificate in CertificateDer::pem_slice_iter(&text) {
+        chain.push(certificate.map_err(|error| malformed(error.to_string()))?);
+        if chain.len() > CHAIN_MAX {
+            return Err(malformed(format!("more than {CHAIN_MAX} certificates in a chain")));
+        }
+    }
+    if chain.is_empty() {
+        return Err(TlsError::CertificateMissing(file.to_owned()));
+    }
+    Ok(chain)
+}
+
+fn read_key(file: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    let text =
+        read_bounded(file).map_err(|error| TlsError::KeyUnreadable(file.to_owned(), error))?;
+    warn_if_others_read(file);
+    PrivateKeyDer::from_pem_slice(&text).map_err(|error| match error {
+        pem::Error::NoItemsFound => TlsError::KeyMissing(file.to_owned()),
+        error => TlsError::KeyUnsupported(file.to_owned(), error.to_string()),
+    })
+}
+
+fn read_bounded(file: &Path) -> io::Result<Vec<u8>> {
+    use std::io::Read;
+    let mut bytes = Vec::new();
+    std::fs::File::open(file)?.take(PEM_BYTES_MAX.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > PEM_BYTES_MAX {
+        return Err(io::Error::other(format!("it is longer than {PEM_BYTES_MAX} bytes")));
+    }
+    Ok(bytes)
+}
+
+#[cfg(unix)]
+fn warn_if_others_read(file: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    if let Ok(known) = std::fs::metadata(file)
+        && known.permissions().mode() & 0o007 != 0
+    {
+        tracing::warn!(file = %file.display(), "everybody on this machine can read the TLS key: chmod o= it");
+    }
+}
+
+#[cfg(not(unix))]
+const fn warn_if_others_read(_: &Path) {}
+
+/// Pairs of hexadecimal digits with colons between them.
+fn fingerprint(certificate: &CertificateDer<'_>) -> String {
+    let mut text = String::new();
+    for byte in Sha256::digest(certificate) {
+        let colon = if text.is_empty() { "" } else { ":" };
+        let _ = write!(text, "{colon}{byte:02X}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_to_plain_http_has_the_length_it_says() {
+        let text = std::str::from_utf8(PLAIN_ANSWER).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{}", body.len());
+        let said: florin_protocol::Rejection = serde_json::from_str(body).unwrap();
+        assert_eq!(said.code, florin_protocol::Code::Malformed);
+    }
+
+    fn pair() -> (String, String) {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        (params.self_signed(&key).unwrap().pem(), key.serialize_pem())
+    }
+
+    #[test]
+    fn each_way_of_being_wrong_has_its_code() {
+        let dir = tempfile::tempdir().unwrap();
+        let ((certificate, key), (_, other)) = (pair(), pair());
+        let sealed =
+            "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
+        let odd = |what: &str| format!("-----BEGIN {what}-----\nAAAA\n-----END {what}-----\n");
+        let (odd_certificate, odd_key) = (odd("CERTIFICATE"), odd("PRIVATE KEY"));
+        let many = certificate.repeat(CHAIN_MAX + 1);
+        let cut = certificate.replace("-----END", "");
+        let (c, k) = (Some(certificate.as_str()), Some(key.as_str()));
+        let table = [
+            (None, k, "CERTIFICATE_UNREADABLE"),
+            (Some(""), k, "CERTIFICATE_MISSING"),
+            (k, k, "CERTIFICATE_MISSING"),
+            (Some(cut.as_str()), k, "CERTIFICATE_MALFORMED"),
+            (Some(odd_certificate.as_str()), k, "CERTIFICATE_MALFORMED"),
+            (Some(many.as_str()), k, "CERTIFICATE_MALFORMED"),
+            (c, None, "TLS_KEY_UNREADABLE"),
+            (c, Some(""), "TLS_KEY_MISSING"),
+            (c, c, "TLS_KEY_MISSING"),
+            (c, Some(sealed), "TLS_KEY_MISSING"),
+            (c, Some(odd_key.as_str()), "TLS_KEY_UNSUPPORTED"),
+            (c, Some(other.as_str()), "TLS_KEY_WRONG"),
+            (c, k, ""),
+        ];
+        for (number, (certificate, key, code)) in table.into_iter().enumerate() {
+            let mut config = Config::new("127.0.0.1:0".parse().unwrap(), dir.path().to_owned());
+            let file = |name: &str, text: Option<&str>| {
+                let file = dir.path().join(format!("{number}-{name}"));
+                if let Some(text) = text {
+                    std::fs::write(&file, text).unwrap();
+                }
+                Some(file)
+            };
+            config.tls.certificate = file("certificate.pem", certificate);
+            config.tls.key = file("key.pem", key);
+            let said = Tls::open(&config).err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(
+                said.ends_with(&format!("[{code}]")) || said == code,
+                "{number} {code}: {said}"
+            );
+            assert!(code.is_empty() || said.contains(".pem"), "{said}");
+        }
+    }
+}

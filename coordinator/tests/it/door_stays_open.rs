@@ -1,0 +1,192 @@
+//! Hundreds of bad connections at once: each is closed, and honest requests are answered all the while.
+//!
+//! `FLORIN_DOOR_CONNECTIONS=2000` makes it so many. Times are measured by `cargo xtask bench door`; here it only counts
+//! that everything ends and that nobody honest is refused.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::limits_hold::{Server, ask_health, serve, soon};
+
+/// How often a dribbler sends its next byte: far more often than any limit.
+const DRIBBLE: Duration = Duration::from_millis(50);
+/// Longest that a bad connection may live; its limits are a second or two.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a bad client sends at once, what it goes on sending for ever, and how it goes on.
+struct Bad {
+    name: &'static str,
+    first: Vec<u8>,
+    then: Vec<u8>,
+    how: How,
+    /// What stands in the answer, if there is one.
+    answer: &'static str,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum How {
+    /// Sends the rest again and again, slowly.
+    Dribble,
+    /// The same as fast as it goes, without reading a byte.
+    Flood,
+    /// Sends nothing any more, and reads.
+    Silence,
+    /// Closes its half.
+    Close,
+}
+
+const ASK: &str = "GET /v1/health HTTP/1.1\r\nhost: x\r\n\r\n";
+
+fn bad() -> Vec<Bad> {
+    let head = "GET /v1/health HTTP/1.1\r\nhost: x\r\nx-slow: ";
+    let post = |how: &str| format!("POST /v1/registrations HTTP/1.1\r\nhost: x\r\n{how}\r\n\r\n");
+    let sized = |bytes: u64| post(&format!("content-length: {bytes}"));
+    let chunked = post("transfer-encoding: chunked");
+    let many: String = (0..150).map(|n| format!("x-{n}: y\r\n")).collect();
+    let table: [(&str, String, &str, How, &str); 19] = [
+        ("says nothing", String::new(), "", How::Silence, ""),
+        ("dribbles a head", head.to_owned(), "y", How::Dribble, ""),
+        ("stops within a head", head.to_owned(), "", How::Silence, ""),
+        ("half-closes within a head", head.to_owned(), "", How::Close, ""),
+        ("dribbles a body", sized(50_000), " ", How::Dribble, "TRUNCATED"),
+        ("sends no body", sized(50_000), "", How::Silence, "TRUNCATED"),
+        ("half-closes within a body", sized(50_000), "{", How::Close, ""),
+        ("dribbles chunks", chunked.clone(), "1\r\n \r\n", How::Dribble, "TRUNCATED"),
+        ("sends a chunk that is none", chunked, "zz\r\n", How::Silence, "TRUNCATED"),
+        ("is idle after a request", ASK.to_owned(), "", How::Silence, "200 OK"),
+        ("half-closes after a request", ASK.to_owned(), "", How::Close, ""),
+        ("asks and takes no answer", ASK.repeat(1_000), ASK, How::Flood, ""),
+        ("sends a huge head", head.to_owned(), "yyyyyyyyyyyyyyyy", How::Flood, "431"),
+        ("sends many headers", format!("GET / HTTP/1.1\r\n{many}\r\n"), "", How::Silence, "431"),
+        ("announces an exabyte", sized(1 << 60), " ", How::Dribble, "413"),
+        ("announces a large body", sized(1 << 20), " ", How::Dribble, "413"),
+        ("speaks HTTP/2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned(), "\0", How::Dribble, ""),
+        ("ends no line", "a".to_owned(), "a", How::Flood, ""),
+        ("asks for the moon", "GET http:// HTTP/9.9\r\n\r\n".to_owned(), "", How::Silence, "400"),
+    ];
+    let text = table.map(|(name, first, then, how, answer)| Bad {
+        name,
+        first: first.into_bytes(),
+        then: then.into(),
+        how,
+        answer,
+    });
+    let noise: Vec<u8> =
+        (0..4_096u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".to_vec();
+    let bytes = [
+        ("sends noise", noise, How::Silence),
+        ("greets in TLS", hello.clone(), How::Silence),
+        ("dribbles a greeting in TLS", hello, How::Dribble),
+    ];
+    let bytes = bytes.map(|(name, first, how)| Bad { name, first, then: vec![1], how, answer: "" });
+    text.into_iter().chain(bytes).collect()
+}
+
+/// Behaves badly until the other side has closed; returns what it said.
+async fn misbehave(bad: &Bad, mut stream: TcpStream) -> String {
+    // A write that fails is the end as well, but what was said before it can still be read.
+    let _ = stream.write_all(&bad.first).await;
+    let mut answer = Vec::new();
+    match bad.how {
+        How::Flood => while stream.write_all(&bad.then).await.is_ok() {},
+        How::Close => {
+            let _ = stream.write_all(&bad.then).await;
+            let _ = stream.shutdown().await;
+        }
+        How::Silence => {
+            let _ = stream.write_all(&bad.then).await;
+        }
+        How::Dribble => {
+            let (mut read, mut write) = stream.split();
+            let dribble = async {
+                while write.write_all(&bad.then).await.is_ok() {
+                    tokio::time::sleep(DRIBBLE).await;
+                }
+            };
+            tokio::select! {
+                _ = read.read_to_end(&mut answer) => {}
+                () = dribble => {}
+            }
+        }
+    }
+    let _ = stream.read_to_end(&mut answer).await;
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+fn connections() -> usize {
+    std::env::var("FLORIN_DOOR_CONNECTIONS").map_or(330, |text| text.parse().unwrap())
+}
+
+/// Asks until told to stop, each time over a connection of its own; returns how often.
+async fn honest(server: Arc<Server>, bad_left: Arc<AtomicUsize>) -> usize {
+    let mut asked = 0;
+    while bad_left.load(Ordering::SeqCst) > 0 {
+        let mut stream = server.connect().await;
+        let answer = ask_health(&mut stream).await;
+        assert!(answer.contains("200 OK"), "{answer}");
+        asked += 1;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    asked
+}
+
+/// Opens all of them, and waits for each one's end; meanwhile at least so many honest requests are answered.
+async fn storm(server: Server, kinds: Vec<Bad>, honest_min: usize) -> Server {
+    let (server, kinds) = (Arc::new(server), Arc::new(kinds));
+    let left = Arc::new(AtomicUsize::new(connections()));
+    let asking = tokio::spawn(honest(Arc::clone(&server), Arc::clone(&left)));
+    let mut all = tokio::task::JoinSet::new();
+    for number in 0..connections() {
+        let (server, kinds, left) = (Arc::clone(&server), Arc::clone(&kinds), Arc::clone(&left));
+        all.spawn(async move {
+            let bad = &kinds[number % kinds.len()];
+            let stream = soon(server.connect()).await;
+            let ended = tokio::time::timeout(PATIENCE, misbehave(bad, stream)).await;
+            left.fetch_sub(1, Ordering::SeqCst);
+            let Ok(answer) = ended else {
+                panic!("a client that {} is still connected after {PATIENCE:?}", bad.name);
+            };
+            // A flood may end in a reset, which takes the answer with it.
+            let heard = answer.contains(bad.answer) || bad.how == How::Flood;
+            assert!(heard, "a client that {} heard {answer:?}", bad.name);
+        });
+    }
+    while let Some(ended) = all.join_next().await {
+        ended.unwrap();
+    }
+    let asked = asking.await.unwrap();
+    assert!(asked >= honest_min, "only {asked} honest requests were answered meanwhile");
+    Arc::into_inner(server).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bad_connections_end_and_honest_ones_are_served_meanwhile() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = serve(dir.path(), |config| {
+        (config.header_ms, config.idle_ms) = (1_000, 1_000);
+        (config.body_ms, config.stall_ms) = (1_000, 1_000);
+        config.connections_per_address_max = connections() + 100;
+        config.connections_max = connections() + 100;
+    })
+    .await;
+    storm(server, bad(), 10).await.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_fewer_places_than_bad_connections_honest_ones_are_still_served() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = serve(dir.path(), |config| {
+        (config.header_ms, config.idle_ms) = (1_000, 1_000);
+        (config.body_ms, config.stall_ms) = (1_000, 1_000);
+        config.connections_per_address_max = connections();
+        config.connections_max = connections() / 5;
+    })
+    .await;
+    // One that comes last waits until those before it have been let in and have given way.
+    storm(server, bad(), 1).await.stop().await;
+}

@@ -1,0 +1,121 @@
+//! HTTP/2 is offered where an operator asks for it, over TLS, and has the same limits.
+
+use std::path::Path;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::http::Request;
+use florin_coordinator::Config;
+use h2::client::SendRequest;
+use tokio::task::JoinHandle;
+
+use crate::limits_hold::{Server, serve, soon};
+use crate::tls_is_spoken::{self_signed, shake_offering, until_made};
+
+async fn open(folder: &Path, change: impl FnOnce(&mut Config)) -> Server {
+    let server = serve(folder, |config| {
+        self_signed(config);
+        config.http2.enabled = true;
+        (config.header_ms, config.idle_ms, config.stall_ms) = (1_000, 1_000, 1_000);
+        change(config);
+    })
+    .await;
+    until_made(folder).await;
+    server
+}
+
+/// A client whose streams may take so many bytes of an answer; and its connection, which ends when the server's does.
+async fn connect(
+    server: &Server,
+    folder: &Path,
+    window: u32,
+) -> (SendRequest<Bytes>, h2::PingPong, JoinHandle<()>) {
+    let stream = shake_offering(server, folder, "localhost", &["h2"]).await.unwrap();
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+    let mut builder = h2::client::Builder::new();
+    builder.initial_window_size(window);
+    let (client, mut connection) = soon(builder.handshake(stream)).await.unwrap();
+    let pings = connection.ping_pong().unwrap();
+    let ended = tokio::spawn(async move {
+        // An error is an end as well.
+        let _ = connection.await;
+    });
+    (client, pings, ended)
+}
+
+fn health() -> Request<()> {
+    Request::get("https://localhost/v1/health").body(()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_is_offered_only_where_somebody_asked_for_it() {
+    for enabled in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let server = open(dir.path(), |config| config.http2.enabled = enabled).await;
+        let both = ["h2", "http/1.1"];
+        let stream = shake_offering(&server, dir.path(), "localhost", &both).await.unwrap();
+        let agreed = if enabled { &b"h2"[..] } else { b"http/1.1" };
+        assert_eq!(stream.get_ref().1.alpn_protocol(), Some(agreed));
+        drop(stream);
+        server.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_on_one_connection_are_answered_and_pings_do_not_keep_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = open(dir.path(), |_| {}).await;
+    let (mut client, mut pings, ended) = connect(&server, dir.path(), 65_535).await;
+    for _ in 0..3 {
+        client = soon(client.ready()).await.unwrap();
+        let (answer, _) = client.send_request(health(), true).unwrap();
+        assert_eq!(soon(answer).await.unwrap().status(), 200);
+    }
+    let alive = async {
+        while soon(pings.ping(h2::Ping::opaque())).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    soon(alive).await;
+    soon(ended).await.unwrap();
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_whose_answer_nobody_takes_ends_its_connection() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = open(dir.path(), |config| config.idle_ms = 600_000).await;
+    let (client, mut pings, ended) = connect(&server, dir.path(), 0).await;
+    let mut client = soon(client.ready()).await.unwrap();
+    let (answer, _) = client.send_request(health(), true).unwrap();
+    let answer = soon(answer).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    // Its body has no room to come, while the connection moves.
+    let alive = async {
+        while soon(pings.ping(h2::Ping::opaque())).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    soon(alive).await;
+    soon(ended).await.unwrap();
+    drop(answer);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_huge_head_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = open(dir.path(), |_| {}).await;
+    let (client, _, ended) = connect(&server, dir.path(), 65_535).await;
+    let mut client = soon(client.ready()).await.unwrap();
+    let mut request = health();
+    request.headers_mut().insert("x", "y".repeat(100_000).parse().unwrap());
+    let refused = match client.send_request(request, true) {
+        Ok((answer, _)) => soon(answer).await.map(|answer| answer.status()),
+        Err(error) => Err(error),
+    };
+    assert!(refused.as_ref().is_err() || *refused.as_ref().unwrap() == 431, "{refused:?}");
+    drop(client);
+    soon(ended).await.unwrap();
+    server.stop().await;
+}

@@ -1,0 +1,114 @@
+//! Who asks too often hears when to ask again, and no header of its own changes who it is.
+
+use florin_coordinator::Config;
+use florin_protocol::*;
+use tokio::io::AsyncWriteExt;
+
+use crate::limits_hold::{Server, rest, serve};
+use crate::shop::*;
+use crate::support::*;
+
+/// One a second, three at once, for this machine too.
+fn few(config: &mut Config) {
+    (config.rate.address_per_second, config.rate.address_burst) = (1, 3);
+    config.rate.exempt.clear();
+    config.header_ms = 10_000;
+}
+
+async fn ask(server: &Server, header: &str) -> String {
+    let mut stream = server.connect().await;
+    let question =
+        format!("GET /v1/health HTTP/1.1\r\nhost: x\r\n{header}connection: close\r\n\r\n");
+    stream.write_all(question.as_bytes()).await.unwrap();
+    rest(&mut stream).await
+}
+
+/// Asks so often that a second or two of waiting for the machine do not matter; returns how many were answered.
+async fn answered(server: &Server, header: impl Fn(u32) -> String) -> usize {
+    let mut answered = 0;
+    for n in 0..100 {
+        let answer = ask(server, &header(n)).await;
+        if answer.contains("200 OK") {
+            answered += 1;
+            continue;
+        }
+        for part in ["429 Too Many Requests", "retry-after: 1\r\n", "RATE_LIMITED", "x-request-id"]
+        {
+            assert!(answer.contains(part), "{part}: {answer}");
+        }
+    }
+    answered
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_address_has_a_rate_whatever_it_writes_into_its_headers() {
+    for (lines, trusted) in [
+        ("", false),
+        ("x-forwarded-for: 11.0.0.@\r\n", false),
+        ("x-forwarded-for: 11.0.0.@, 198.51.100.7\r\n", true),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let server = serve(dir.path(), |config| {
+            few(config);
+            if trusted {
+                config.trusted_proxies = vec!["127.0.0.1".parse().unwrap()];
+            }
+        })
+        .await;
+        let n = answered(&server, |n| lines.replace('@', &n.to_string())).await;
+        assert!((3..50).contains(&n), "{lines:?}: {n} of 100 were answered");
+        server.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn senders_behind_a_trusted_proxy_have_rates_of_their_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = serve(dir.path(), |config| {
+        few(config);
+        config.trusted_proxies = vec!["127.0.0.1".parse().unwrap()];
+    })
+    .await;
+    assert_eq!(answered(&server, |n| format!("x-forwarded-for: 11.0.0.{n}\r\n")).await, 100);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn this_machine_has_no_rate_unless_it_sends_on_for_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = serve(dir.path(), |config| {
+        let exempt = config.rate.exempt.clone();
+        few(config);
+        config.rate.exempt = exempt;
+    })
+    .await;
+    assert_eq!(answered(&server, |_| String::new()).await, 100);
+    let proxied = answered(&server, |n| format!("x-forwarded-for: 11.0.0.{n}\r\n")).await;
+    assert!(proxied < 50, "{proxied} of 100 were answered");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wallet_has_a_rate_that_nobody_else_can_use_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let shop = Shop::open_with(dir.path(), digits_spec(), |config| {
+        (config.rate.wallet_per_second, config.rate.wallet_burst) = (1, 3);
+    });
+    shop.publish().await;
+    let (task, sender) = (shop.id, address(1));
+    let enrol = Enrol { market: market(), task, sender, expires: Tick(1_000_000) };
+    let path = format!("tasks/{task}/enrol");
+    for _ in 0..50 {
+        let forged = serde_json::to_vec(&node(2).sign(enrol.clone())).unwrap();
+        assert_eq!(shop.code("POST", &path, forged).await, Code::BadSignature);
+    }
+    let mut taken = 0;
+    for _ in 0..50 {
+        match shop.enrol(1).await {
+            Ok(()) => taken += 1,
+            Err(refused) => assert_eq!(refused.code, Code::RateLimited, "{refused}"),
+        }
+    }
+    assert!((3..25).contains(&taken), "{taken} of 50 were taken");
+    shop.enrol(2).await.unwrap();
+}

@@ -1,0 +1,97 @@
+//! A coordinator that is asked to stop takes nobody new, lets uploads end, and then ends well.
+
+use std::time::Duration;
+
+use florin_protocol::{Phase, TaskView, blob_digest};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::limits_hold::{Server, rest, serve, soon};
+use crate::shop::*;
+
+/// Publishes the task on digits over a socket.
+async fn publish(server: &Server) -> TaskView {
+    let body = serde_json::to_string(&digits_spec()).unwrap();
+    let mut stream = server.connect().await;
+    let head = "POST /v1/tasks HTTP/1.1\r\nhost: x\r\nconnection: close\r\n";
+    let request = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let answer = rest(&mut stream).await;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.contains("200 OK"), "{answer}");
+    serde_json::from_str(body).unwrap()
+}
+
+/// Sends the head and the first half of a model that the task waits for.
+async fn half_an_upload(server: &Server) -> (TcpStream, &'static [u8]) {
+    let model = base_model();
+    let mut stream = server.connect().await;
+    let head = format!("PUT /v1/blobs/{} HTTP/1.1\r\nhost: x\r\n", blob_digest(model));
+    let head = format!("{head}content-length: {}\r\n\r\n", model.len());
+    let (first, second) = model.split_at(model.len() / 2);
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(first).await.unwrap();
+    (stream, second)
+}
+
+/// Resolves when nobody can connect any more.
+async fn closed(address: std::net::SocketAddr) {
+    while TcpStream::connect(address).await.is_ok() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upload_that_is_half_sent_when_it_has_to_stop_is_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = serve(dir.path(), |config| {
+        (config.header_ms, config.idle_ms) = (60_000, 600_000);
+        (config.body_ms, config.shutdown_ms) = (600_000, 600_000);
+    })
+    .await;
+    let view = publish(&server).await;
+    assert_eq!(view.phase, Phase::AwaitingBlobs);
+    let (mut upload, rest_of_it) = half_an_upload(&server).await;
+    // Somebody waits for news, and somebody between two requests.
+    let mut waits = server.connect().await;
+    let wait = format!(
+        "GET /v1/tasks/{}?after={}&wait_ms=30000 HTTP/1.1\r\nhost: x\r\n\r\n",
+        view.id, view.sequence
+    );
+    waits.write_all(wait.as_bytes()).await.unwrap();
+    let mut idle = server.connect().await;
+    idle.write_all(b"GET /v1/health HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    soon(idle.read(&mut [0; 1_024])).await.unwrap();
+
+    let address = server.address;
+    let ended = server.ask_to_stop();
+    soon(closed(address)).await;
+    assert_eq!(rest(&mut idle).await, "");
+    let news = rest(&mut waits).await;
+    assert!(news.contains("200 OK"), "{news}");
+    assert!(!ended.is_finished(), "it does not wait for the upload");
+    upload.write_all(rest_of_it).await.unwrap();
+    let answer = rest(&mut upload).await;
+    assert!(answer.contains("204 No Content"), "{answer}");
+    soon(ended).await.unwrap().unwrap();
+
+    let again = Shop::open(dir.path(), digits_spec());
+    assert!(again.view().await.wanted.is_empty(), "the acknowledged model is lost");
+    again.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upload_that_does_not_end_is_cut_off_and_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = serve(dir.path(), |config| {
+        (config.body_ms, config.shutdown_ms) = (600_000, 200);
+    })
+    .await;
+    publish(&server).await;
+    let (mut upload, _) = half_an_upload(&server).await;
+    soon(server.ask_to_stop()).await.unwrap().unwrap();
+    assert!(!rest(&mut upload).await.contains("204"));
+    let again = Shop::open(dir.path(), digits_spec());
+    assert_eq!(again.view().await.wanted, [blob_digest(base_model())]);
+    again.stop().await;
+}

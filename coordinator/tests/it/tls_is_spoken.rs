@@ -1,0 +1,136 @@
+//! TLS on the port: who speaks it is served, who does not is told or closed, and nobody holds it up.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use florin_coordinator::Config;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring};
+
+use crate::limits_hold::{Server, rest, serve, soon};
+
+pub(crate) fn self_signed(config: &mut Config) {
+    config.tls.self_signed = true;
+    config.tls.handshake_ms = 1_000;
+}
+
+/// A client that believes the certificate in the data folder, and nobody else, and offers to speak these.
+fn connector(folder: &Path, offers: &[&str]) -> TlsConnector {
+    let mut roots = RootCertStore::empty();
+    let file = folder.join("tls/certificate.pem");
+    roots.add(CertificateDer::from_pem_file(file).unwrap()).unwrap();
+    let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = offers.iter().map(|offer| offer.as_bytes().to_vec()).collect();
+    TlsConnector::from(Arc::new(config))
+}
+
+async fn shake(
+    server: &Server,
+    folder: &Path,
+    name: &str,
+) -> std::io::Result<TlsStream<TcpStream>> {
+    shake_offering(server, folder, name, &[]).await
+}
+
+pub(crate) async fn shake_offering(
+    server: &Server,
+    folder: &Path,
+    name: &str,
+    offers: &[&str],
+) -> std::io::Result<TlsStream<TcpStream>> {
+    let name = ServerName::try_from(name.to_owned()).unwrap();
+    let stream = server.connect().await;
+    soon(connector(folder, offers).connect(name, stream)).await
+}
+
+pub(crate) async fn until_made(folder: &Path) {
+    soon(async {
+        while !folder.join("tls/certificate.pem").exists() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_the_certificate_is_served_under_each_of_its_names_and_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = serve(dir.path(), |config| {
+        self_signed(config);
+        config.tls.names = vec!["market.example".to_owned()];
+    })
+    .await;
+    until_made(dir.path()).await;
+    for name in ["localhost", "127.0.0.1", "market.example"] {
+        let mut stream = shake(&server, dir.path(), name).await.unwrap();
+        let ask = b"GET /v1/health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+        stream.write_all(ask).await.unwrap();
+        let mut answer = String::new();
+        soon(stream.read_to_string(&mut answer)).await.unwrap();
+        assert!(answer.contains("200 OK"), "{name}: {answer}");
+    }
+    assert!(shake(&server, dir.path(), "other.example").await.is_err());
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_speaks_plain_http_to_it_is_told_and_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = serve(dir.path(), self_signed).await;
+    let mut plain = server.connect().await;
+    plain.write_all(b"GET /v1/health HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    let answer = rest(&mut plain).await;
+    assert!(answer.contains("400 Bad Request") && answer.contains("use https://"), "{answer}");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hands_that_are_not_shaken_are_let_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = serve(dir.path(), self_signed).await;
+    until_made(dir.path()).await;
+    let mut all = tokio::task::JoinSet::new();
+    let hello: &[u8] = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
+    for number in 0..200 {
+        let mut stream = server.connect().await;
+        all.spawn(async move {
+            let first: &[u8] = [b"", hello, b"\x16", b"\x16\x03\x01\x00\x05nohel"][number % 4];
+            let _ = stream.write_all(first).await;
+            let dribble = number % 8 < 4;
+            let (mut read, mut write) = stream.split();
+            let send = async {
+                while dribble && write.write_all(&[0]).await.is_ok() {
+                    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                }
+                std::future::pending::<()>().await;
+            };
+            let mut bytes = Vec::new();
+            tokio::select! {
+                _ = soon(read.read_to_end(&mut bytes)) => {}
+                () = send => {}
+            }
+        });
+    }
+    let mut honest = shake(&server, dir.path(), "localhost").await.unwrap();
+    honest.write_all(b"GET /v1/health HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    let mut answer = [0; 15];
+    soon(honest.read_exact(&mut answer)).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200 OK");
+    // Silent after its handshake: the same limits hold for it as without TLS.
+    let mut silent = shake(&server, dir.path(), "localhost").await.unwrap();
+    let mut nothing = Vec::new();
+    let _ = soon(silent.read_to_end(&mut nothing)).await;
+    while let Some(ended) = all.join_next().await {
+        ended.unwrap();
+    }
+    server.stop().await;
+}

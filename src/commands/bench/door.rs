@@ -1,0 +1,194 @@
+//! `florin bench door`: how long honest requests take beside thousands of connections that mean no good, and how long
+//! those live.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::Row;
+use super::server::market::Market;
+use crate::files;
+
+/// How long it is measured once all bad connections are there.
+const MEASURED: Duration = Duration::from_secs(20);
+/// Limit of the coordinator for heads, idle connections and slow bodies.
+const LIMIT: Duration = Duration::from_secs(5);
+/// Between two bytes of who dribbles.
+const DRIBBLE: Duration = Duration::from_millis(500);
+/// Between two bad connections when they begin.
+const BETWEEN: Duration = Duration::from_millis(1);
+/// Honest clients at once; half keep their connection.
+const HONEST: usize = 8;
+/// Between two requests of one of them.
+const PAUSE: Duration = Duration::from_millis(25);
+/// Longest that any answer or end is waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const ASK: &[u8] = b"GET /v1/market HTTP/1.1\r\nhost: bench\r\n\r\n";
+
+/// What a bad client sends first, and what it dribbles.
+const KINDS: [(&str, &[u8], &[u8]); 4] = [
+    ("silent", b"", b""),
+    ("dribbled head", b"GET /v1/market HTTP/1.1\r\nx: ", b"y"),
+    ("dribbled body", b"POST /v1/registrations HTTP/1.1\r\ncontent-length: 60000\r\n\r\n", b" "),
+    ("idle", ASK, b""),
+];
+
+/// What all clients share.
+struct Storm {
+    address: SocketAddr,
+    over: AtomicBool,
+    /// Bad connections that are open.
+    open: AtomicUsize,
+}
+
+pub(super) fn run(connections: u32) -> anyhow::Result<Vec<Row>> {
+    let connections = usize::try_from(connections)?;
+    files::allow(connections.saturating_add(HONEST))?;
+    let (places, ms) = (connections.saturating_mul(2).saturating_add(1_000), LIMIT.as_millis());
+    let settings = format!(
+        "connections_max = {places}\nconnections_per_address_max = {places}\nheader_ms = {ms}\n\
+         idle_ms = {ms}\nbody_ms = {ms}\nstall_ms = {ms}\n"
+    );
+    let market = Market::open_with(0, &settings)?;
+    let address = market.url.strip_prefix("http://").context("an address")?.parse()?;
+    let storm = Storm { address, over: AtomicBool::new(false), open: AtomicUsize::new(0) };
+    let before = market.usage()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let (mut honest, lives, held) = runtime.block_on(measure(Arc::new(storm), connections))?;
+    let after = market.usage()?;
+    honest.sort_unstable();
+    let at = |share: usize| honest.get(honest.len() * share / 1_000).copied().unwrap_or_default();
+    let mut rows = vec![
+        Row::at_least(
+            "bad connections held at once, least",
+            count(held),
+            "",
+            count(connections) * 0.9,
+        ),
+        Row::plain("honest requests answered", count(honest.len()), ""),
+        Row::plain("  median", ms_of(at(500)), "ms"),
+        Row::below("  99th percentile", ms_of(at(990)), "ms", 250.0),
+        Row::plain("  slowest", ms_of(at(999)), "ms"),
+    ];
+    for (kind, (name, ..)) in KINDS.iter().enumerate() {
+        let of_kind = || lives.iter().filter(|life| life.0 == kind).map(|life| life.1);
+        let name = format!("closed after, {name}, longest of {}", of_kind().count());
+        let longest = of_kind().max().unwrap_or(PATIENCE).as_secs_f64();
+        rows.push(Row::at_most(name, longest, "s", LIMIT.as_secs_f64() + 1.0));
+    }
+    let cpu = after.cpu.saturating_sub(before.cpu).as_secs_f64();
+    rows.extend([
+        Row::plain("server's processor time", cpu, "s"),
+        Row::below("server's peak memory", after.peak_mib, "MiB", 512.0),
+    ]);
+    Ok(rows)
+}
+
+/// Which kind a bad connection was, and how long it lived.
+type Life = (usize, Duration);
+
+/// Latencies of honest requests, lives of bad connections, and the least of these that were open at once.
+async fn measure(
+    storm: Arc<Storm>,
+    connections: usize,
+) -> anyhow::Result<(Vec<Duration>, Vec<Life>, usize)> {
+    let mut bad = JoinSet::new();
+    for number in 0..connections {
+        bad.spawn(misbehave(Arc::clone(&storm), number % KINDS.len()));
+        // No more at once than the system queues for a listener: it would forget some, which then belong to nobody.
+        sleep(BETWEEN).await;
+    }
+    let begun = Instant::now();
+    while storm.open.load(Ordering::Relaxed) < connections * 19 / 20 {
+        ensure!(begun.elapsed() < PATIENCE, "the bad connections do not come to stand");
+        sleep(PAUSE).await;
+    }
+    let mut honest = JoinSet::new();
+    for number in 0..HONEST {
+        honest.spawn(ask(Arc::clone(&storm), number % 2 == 0));
+    }
+    let (begun, mut held) = (Instant::now(), connections);
+    while begun.elapsed() < MEASURED {
+        held = held.min(storm.open.load(Ordering::Relaxed));
+        sleep(PAUSE).await;
+    }
+    storm.over.store(true, Ordering::Relaxed);
+    let (mut times, mut lives) = (Vec::new(), Vec::new());
+    while let Some(mine) = honest.join_next().await {
+        times.extend(mine??);
+    }
+    while let Some(mine) = bad.join_next().await {
+        lives.extend(mine??);
+    }
+    Ok((times, lives, held))
+}
+
+/// One bad connection after the other, until it is over.
+async fn misbehave(storm: Arc<Storm>, kind: usize) -> anyhow::Result<Vec<Life>> {
+    let (_, first, then) = KINDS.get(kind).context("a kind")?;
+    let mut lives = Vec::new();
+    while !storm.over.load(Ordering::Relaxed) {
+        let mut stream = timeout(PATIENCE, TcpStream::connect(storm.address)).await??;
+        let begun = Instant::now();
+        storm.open.fetch_add(1, Ordering::Relaxed);
+        let (mut read, mut write) = stream.split();
+        let dribble = async {
+            let mut fine = write.write_all(first).await.is_ok();
+            while fine && !then.is_empty() {
+                sleep(DRIBBLE).await;
+                fine = write.write_all(then).await.is_ok();
+            }
+            std::future::pending::<()>().await;
+        };
+        let mut answer = Vec::new();
+        let ended = async {
+            tokio::select! {
+                // A reset is an end as well.
+                _ = read.read_to_end(&mut answer) => {}
+                () = dribble => {}
+            }
+        };
+        timeout(PATIENCE, ended).await.context("a bad connection lives on")?;
+        storm.open.fetch_sub(1, Ordering::Relaxed);
+        lives.push((kind, begun.elapsed()));
+    }
+    Ok(lives)
+}
+
+/// One honest client, which keeps its connection or takes a new one each time; connecting counts.
+async fn ask(storm: Arc<Storm>, keeps: bool) -> anyhow::Result<Vec<Duration>> {
+    let mut times = Vec::new();
+    let mut kept: Option<TcpStream> = None;
+    while !storm.over.load(Ordering::Relaxed) {
+        let begun = Instant::now();
+        let mut stream = match kept.take() {
+            Some(stream) => stream,
+            None => timeout(PATIENCE, TcpStream::connect(storm.address)).await??,
+        };
+        stream.write_all(ASK).await?;
+        let mut answer = [0; 4_096];
+        let n = timeout(PATIENCE, stream.read(&mut answer)).await??;
+        times.push(begun.elapsed());
+        let fine = answer.get(..n).is_some_and(|said| said.starts_with(b"HTTP/1.1 200"));
+        ensure!(fine, "an honest request was refused");
+        kept = keeps.then_some(stream);
+        sleep(PAUSE).await;
+    }
+    Ok(times)
+}
+
+fn count(n: usize) -> f64 {
+    f64::from(u32::try_from(n).unwrap_or(u32::MAX))
+}
+
+fn ms_of(time: Duration) -> f64 {
+    time.as_secs_f64() * 1_000.0
+}

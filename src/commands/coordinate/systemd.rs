@@ -1,0 +1,152 @@
+//! What systemd wants to hear from a service of `Type=notify`: ready, alive, stopping. Without it nothing is said.
+//!
+//! The protocol is one datagram of lines to the socket that `NOTIFY_SOCKET` names.
+
+use std::time::Duration;
+
+use florin_coordinator::Host;
+
+/// The socket that systemd listens on, if it does.
+#[derive(Debug, Default)]
+pub(super) struct Systemd {
+    #[cfg(unix)]
+    socket: Option<(std::os::unix::net::UnixDatagram, std::os::unix::net::SocketAddr)>,
+    alive_every: Option<Duration>,
+}
+
+impl Systemd {
+    /// As the environment says. A socket that cannot be used is a warning: the market matters more.
+    pub(super) fn of_environment() -> Self {
+        let variable = |name: &str| std::env::var(name).ok();
+        let Some(address) = variable("NOTIFY_SOCKET") else {
+            return Self::default();
+        };
+        let mine = variable("WATCHDOG_PID").is_none_or(|id| id == std::process::id().to_string());
+        let alive_every = variable("WATCHDOG_USEC").filter(|_| mine);
+        let alive_every = alive_every.as_deref().and_then(half);
+        Self::at(&address, alive_every)
+    }
+
+    #[cfg(unix)]
+    fn at(address: &str, alive_every: Option<Duration>) -> Self {
+        let bound = socket_address(address).and_then(|to| {
+            let socket = std::os::unix::net::UnixDatagram::unbound()?;
+            socket.set_nonblocking(true)?;
+            Ok((socket, to))
+        });
+        match bound {
+            Ok(socket) => Self { socket: Some(socket), alive_every },
+            Err(error) => {
+                tracing::warn!(address, %error, "NOTIFY_SOCKET cannot be used: systemd will not hear of us");
+                Self::default()
+            }
+        }
+    }
+
+    #[cfg(not(unix))]
+    fn at(_: &str, _: Option<Duration>) -> Self {
+        Self::default()
+    }
+
+    /// Says that requests are answered from now on.
+    pub(super) fn ready(&self, at: std::net::SocketAddr) {
+        self.tell(&format!("READY=1\nSTATUS=listening on {at}"));
+    }
+
+    /// Says that it was asked to stop and is about to.
+    pub(super) fn stopping(&self) {
+        self.tell("STOPPING=1\nSTATUS=requests in flight end");
+    }
+
+    /// Says again and again that the engine answers, for as long as it does. Never ends.
+    pub(super) async fn alive(&self, host: &Host) {
+        let Some(every) = self.alive_every else {
+            return std::future::pending().await;
+        };
+        loop {
+            if let Ok(Ok(())) = tokio::time::timeout(every, host.read(|_, _| ())).await {
+                self.tell("WATCHDOG=1");
+            }
+            tokio::time::sleep(every).await;
+        }
+    }
+
+    #[cfg(unix)]
+    fn tell(&self, lines: &str) {
+        if let Some((socket, to)) = &self.socket
+            && let Err(error) = socket.send_to_addr(lines.as_bytes(), to)
+        {
+            tracing::warn!(%error, "systemd did not hear: {}", lines.lines().next().unwrap_or(""));
+        }
+    }
+
+    #[cfg(not(unix))]
+    fn tell(&self, _: &str) {}
+}
+
+/// Half of so many microseconds: twice in that time somebody must hear of us.
+fn half(microseconds: &str) -> Option<Duration> {
+    let time = Duration::from_micros(microseconds.parse().ok()?) / 2;
+    (!time.is_zero()).then_some(time)
+}
+
+/// A path, or a name behind `@` that is in no folder.
+#[cfg(unix)]
+fn socket_address(text: &str) -> std::io::Result<std::os::unix::net::SocketAddr> {
+    use std::os::unix::net::SocketAddr;
+    #[cfg(target_os = "linux")]
+    if let Some(name) = text.strip_prefix('@') {
+        use std::os::linux::net::SocketAddrExt;
+        return SocketAddr::from_abstract_name(name);
+    }
+    if text.starts_with('/') {
+        return SocketAddr::from_pathname(text);
+    }
+    Err(std::io::Error::other("expected a path that begins with / or a name that begins with @"))
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::os::unix::net::UnixDatagram;
+
+    use super::*;
+
+    fn heard(socket: &UnixDatagram) -> String {
+        let mut bytes = [0; 256];
+        let n = socket.recv(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes[..n]).into_owned()
+    }
+
+    #[test]
+    fn ready_and_stopping_are_heard_at_a_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        let systemd = Systemd::at(path.to_str().unwrap(), None);
+        systemd.ready("127.0.0.1:7700".parse().unwrap());
+        assert_eq!(heard(&socket), "READY=1\nSTATUS=listening on 127.0.0.1:7700");
+        systemd.stopping();
+        assert!(heard(&socket).starts_with("STOPPING=1\n"));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_name_behind_an_at_sign_is_in_no_folder() {
+        use std::os::linux::net::SocketAddrExt;
+        use std::os::unix::net::SocketAddr;
+        let name = format!("florin-test-{}", std::process::id());
+        let socket =
+            UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+        Systemd::at(&format!("@{name}"), None).stopping();
+        assert!(heard(&socket).starts_with("STOPPING=1\n"));
+    }
+
+    #[test]
+    fn nobody_who_listens_is_no_reason_to_stop() {
+        Systemd::at("relative", None).stopping();
+        Systemd::at("/nowhere/at/all", None).stopping();
+        Systemd::default().stopping();
+        assert_eq!(half("3000000"), Some(Duration::from_millis(1_500)));
+        assert_eq!((half("0"), half("x")), (None, None));
+    }
+}

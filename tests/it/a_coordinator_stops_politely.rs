@@ -1,0 +1,83 @@
+//! SIGTERM in the middle of an upload: it is taken, and the process ends well. systemd hears of everything.
+#![cfg(unix)]
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixDatagram;
+use std::time::Duration;
+
+use florin_protocol::{Registration, Role, Signer, Tick};
+
+use crate::support::process::{PATIENCE, until};
+use crate::support::{On, Plan, TestMarket};
+
+/// The next thing that systemd would hear.
+fn heard(socket: &UnixDatagram) -> String {
+    let mut bytes = [0; 1_024];
+    let n = socket.recv(&mut bytes).expect("nothing is said to systemd");
+    String::from_utf8_lossy(&bytes[..n]).into_owned()
+}
+
+#[test]
+fn what_is_half_sent_at_sigterm_is_taken_and_the_process_ends_well() {
+    let mut market = TestMarket::open(Plan::honest(On::Embedded, 1));
+    let notify = market.folder().join("notify");
+    let systemd = UnixDatagram::bind(&notify).unwrap();
+    systemd.set_read_timeout(Some(PATIENCE)).unwrap();
+    let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    market.environment = vec![
+        pair("NOTIFY_SOCKET", notify.to_str().unwrap()),
+        pair("WATCHDOG_USEC", "200000"),
+        pair("FLORIN_COORDINATOR_SHUTDOWN_MS", "60000"),
+    ];
+    market.restart_coordinator();
+    assert!(heard(&systemd).starts_with("READY=1\n"));
+    assert_eq!(heard(&systemd), "WATCHDOG=1");
+
+    let ann = market.wallet("ann");
+    let (name, now) = (market.client().coordinator().market, market.client().now());
+    let later = Tick(now.0 + 3_600_000);
+    let node = ann.node_signer();
+    let said = Registration::sign(name, &ann, &node, Role::Participant, later).unwrap();
+    let body = serde_json::to_vec(&said).unwrap();
+    let mut upload = TcpStream::connect(market.address()).unwrap();
+    upload.set_read_timeout(Some(PATIENCE)).unwrap();
+    let head = format!("content-length: {}\r\n\r\n", body.len());
+    write!(upload, "POST /v1/registrations HTTP/1.1\r\nhost: x\r\n{head}").unwrap();
+    let (first, second) = body.split_at(body.len() / 2);
+    upload.write_all(first).unwrap();
+    // It is in flight when another request that came later has been answered.
+    market.client();
+
+    market.coordinator.ask_to_stop();
+    until("systemd hears of the end", || heard(&systemd).starts_with("STOPPING=1").then_some(()));
+    until("nobody connects", || TcpStream::connect(market.address()).is_err().then_some(()));
+    assert!(market.coordinator.runs(), "it does not wait: {}", market.coordinator.said());
+    upload.write_all(second).unwrap();
+    let mut answer = String::new();
+    upload.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 2"), "{answer}");
+    market.coordinator.finish();
+    assert!(market.coordinator.said().contains("Stopped"), "{}", market.coordinator.said());
+
+    market.environment.clear();
+    market.start_coordinator_again();
+    let known = market.client().registration(ann.address(), Role::Participant).unwrap();
+    assert_eq!(known.map(|known| known.node_key), Some(node.key()));
+}
+
+#[test]
+fn who_dribbles_does_not_keep_it_from_ending() {
+    let mut market = TestMarket::open(Plan::honest(On::Embedded, 1));
+    market.environment = vec![("FLORIN_COORDINATOR_SHUTDOWN_MS".to_owned(), "100".to_owned())];
+    market.restart_coordinator();
+    let mut slow = TcpStream::connect(market.address()).unwrap();
+    let head = "POST /v1/registrations HTTP/1.1\r\nhost: x\r\ncontent-length: 60000\r\n\r\n{";
+    slow.write_all(head.as_bytes()).unwrap();
+    market.client();
+    market.coordinator.ask_to_stop();
+    while market.coordinator.runs() && slow.write_all(b" ").is_ok() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    market.coordinator.finish();
+}
