@@ -16,6 +16,7 @@ use florin_protocol::{Address, Signer};
 
 use super::node::{Answer, At, Call, Node, Receipt};
 use super::outbox::{Entry, Intent, Mined, Outbox};
+use super::refusals::{Reverted, read};
 use super::settings::Settings;
 use super::transit::{Look, Seen};
 use crate::api::{LedgerError, Refusal};
@@ -57,6 +58,13 @@ pub(super) enum Carried {
     Stands(Outcome),
     /// By this transaction.
     By(Receipt),
+}
+
+/// What became of an attempt to send.
+enum Sent {
+    Seen(Seen),
+    /// Nothing was sent: it would revert, with these bytes.
+    WouldRevert(Vec<u8>),
 }
 
 /// What a transaction does anew: the nonce of the one that a reorganisation undid, and whether its sender had been told.
@@ -378,33 +386,42 @@ impl Sender {
         planner: &dyn Planner,
         redo: Option<Redo>,
     ) -> Result<Carried, LedgerError> {
-        let mut before = None;
+        let (mut approved, mut stopped) = (false, None);
         for _ in 0..STEPS_MAX {
             match planner.plan(by.address(), intent)? {
                 Step::Stands(outcome) => return Ok(Carried::Stands(outcome)),
                 Step::First(first) => {
                     let (first, call) = *first;
                     // A market that takes what it was allowed and asks again would take all there is.
-                    if matches!(first, Intent::Approve(_)) && before.as_ref() == Some(&first) {
-                        let what = "the contract asks for the same approval again: it is not the \
-                                    market that it says it is, or its token is a strange one";
+                    if let Intent::Approve(1..) = first
+                        && std::mem::replace(&mut approved, true)
+                    {
+                        let what = "the contract asks for an approval again: it is not the market \
+                                    that it says it is, or its token is a strange one";
                         return Err(Refusal::Meaningless(what.to_owned()).into());
                     }
-                    self.send(outbox, by, first.clone(), call, None)?;
-                    before = Some(first);
+                    self.send(outbox, by, first, call, None)?;
                 }
-                Step::Send(call) => {
-                    match self.send(outbox, by, intent.clone(), call, redo)? {
-                        Some(Seen::Done(receipt)) => return Ok(Carried::By(receipt)),
-                        Some(_) if !intent.is_repeatable() => {
-                            // Only to hear the reason, if there still is one.
-                            planner.plan(by.address(), intent)?;
-                            return Err(came_to_nothing(intent));
-                        }
-                        // What reverts, or was displaced, is planned anew: that finds the reason.
-                        _ => {}
+                Step::Send(call) => match self.send(outbox, by, intent.clone(), call, redo)? {
+                    Sent::Seen(Seen::Done(receipt)) => return Ok(Carried::By(receipt)),
+                    Sent::Seen(_) if !intent.is_repeatable() => {
+                        // Only to hear the reason, if there still is one.
+                        planner.plan(by.address(), intent)?;
+                        return Err(came_to_nothing(intent));
                     }
-                }
+                    // What reverts, or was displaced, is planned anew: that finds the reason.
+                    Sent::Seen(_) => {}
+                    // Unless the plan finds none, twice.
+                    Sent::WouldRevert(data) => {
+                        if stopped.as_ref() == Some(&data)
+                            && let Reverted::Refused(refusal) | Reverted::Foreign(refusal) =
+                                read(&data)
+                        {
+                            return Err(refusal.into());
+                        }
+                        stopped = Some(data);
+                    }
+                },
             }
         }
         Err(LedgerError::Unavailable(format!(
@@ -413,7 +430,7 @@ impl Sender {
         )))
     }
 
-    /// Signs, keeps, broadcasts and sees through one transaction; nothing if it would revert now.
+    /// Signs, keeps, broadcasts and sees through one transaction, unless it would revert now.
     fn send(
         &self,
         outbox: &Outbox,
@@ -421,11 +438,12 @@ impl Sender {
         intent: Intent,
         call: Call,
         redo: Option<Redo>,
-    ) -> Result<Option<Seen>, LedgerError> {
+    ) -> Result<Sent, LedgerError> {
         let from = by.address();
         self.has(from, call.wei, &intent)?;
-        let Ok(gas) = self.node.estimate(from, &call)? else {
-            return Ok(None);
+        let gas = match self.node.estimate(from, &call)? {
+            Ok(gas) => gas,
+            Err(data) => return Ok(Sent::WouldRevert(data)),
         };
         let gas = gas.saturating_add(gas.saturating_mul(GAS_EXTRA_16THS).div_euclid(16));
         if gas > self.settings.gas_max {
@@ -460,7 +478,7 @@ impl Sender {
             self.answer(outbox, nonce)?;
         }
         self.note(outbox, from)?;
-        Ok(Some(seen))
+        Ok(Sent::Seen(seen))
     }
 
     /// Remembers that whoever asked for a transaction is told now.
