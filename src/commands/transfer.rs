@@ -16,14 +16,17 @@ pub(super) fn run(arguments: &Transfer) -> anyhow::Result<Exit> {
     let ledger = market.ledger_of(&wallet, &arguments.wallet)?;
     let transaction = ledger.transfer(&wallet, arguments.to, arguments.amount)?;
     let transaction = as_its_ledger_writes(market.client().ledger(), transaction);
-    let left = ledger.balance(wallet.address())?;
+    // It is sent, whatever becomes of this question: who hears of a failure would send it again.
+    let left = ledger.balance(wallet.address()).ok();
     if arguments.json.json {
-        show::json(&json!({ "transaction": transaction, "left": show::units(left) }))?;
+        show::json(&json!({ "transaction": transaction, "left": left.map(show::units) }))?;
     } else {
+        let left = left
+            .map_or_else(|| "unknown now".to_owned(), |left| format!("{} FLN", show::fln(left)));
         show::facts(&[
             ("sent", format!("{} FLN to {}", arguments.amount, arguments.to)),
             ("transaction", transaction),
-            ("left", format!("{} FLN", show::fln(left))),
+            ("left", left),
         ]);
     }
     Ok(Exit::Done)

@@ -61,8 +61,14 @@ impl fmt::Debug for HttpEndpoint {
 
 #[derive(Deserialize)]
 struct Reply {
+    /// Null is an answer; none at all is not.
+    #[serde(default, deserialize_with = "given")]
     result: Option<Value>,
     error: Option<Complaint>,
+}
+
+fn given<'de, D: serde::Deserializer<'de>>(value: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(value).map(Some)
 }
 
 #[derive(Deserialize)]
@@ -156,7 +162,10 @@ impl HttpEndpoint {
         let text = body.read_to_string().map_err(told)?;
         let reply: Reply = match serde_json::from_str(&text) {
             Ok(reply) => reply,
-            Err(_) => return Err(lost(format!("status {status}: {}", self.clean(text.trim())))),
+            Err(_) => {
+                let what = format!("status {status}: {}", self.clean(text.trim()));
+                return Err(lost(what.trim_end_matches([':', ' ']).to_owned()));
+            }
         };
         match reply.error {
             Some(c) if c.code == LIMIT_EXCEEDED || status == 429 => {
@@ -167,7 +176,10 @@ impl HttpEndpoint {
                 message: self.clean(&message),
                 data: data.as_ref().and_then(revert_data),
             }),
-            None => Ok(reply.result.unwrap_or(Value::Null)),
+            None => reply.result.ok_or_else(|| {
+                let what = format!("status {status}, and no result: {}", self.clean(text.trim()));
+                lost(what.trim_end_matches([':', ' ']).to_owned())
+            }),
         }
     }
 }
@@ -245,6 +257,13 @@ mod tests {
             HttpEndpoint::new("http://me:hunter22@10.0.0.1/v3/0123secret?k=abcdefg").unwrap();
         let shown = endpoint.clean("Cannot POST /v3/0123secret?k=abcdefg for me:hunter22");
         assert_eq!(shown, "Cannot POST /v3/…?k=… for …");
+    }
+
+    #[test]
+    fn nothing_is_not_an_answer_and_null_is() {
+        let result = |text: &str| serde_json::from_str::<Reply>(text).unwrap().result;
+        assert_eq!(result(r#"{"result": null}"#), Some(Value::Null));
+        assert_eq!(result(r#"{"message": "not in your plan"}"#), None);
     }
 
     #[test]

@@ -258,18 +258,14 @@ impl Ledger for EthereumLedger {
     fn bond_of(&self, task: TaskId, account: Address) -> Result<BondState, LedgerError> {
         let getter = Market::bondOfCall { id: task.0.into(), account: account.0.into() };
         let bond = self.read(&getter)?;
-        if bond.amount == 0 {
-            self.not_thrown_back()?;
-        }
+        self.not_thrown_back()?;
         let (amount, release) = (Amount::from_units(bond.amount), release(bond.release));
         Ok(BondState { amount, release })
     }
 
     fn stake_of(&self, account: Address) -> Result<StakeState, LedgerError> {
         let stake = self.read(&Market::stakeOfCall { provider: account.0.into() })?;
-        if stake.amount == 0 {
-            self.not_thrown_back()?;
-        }
+        self.not_thrown_back()?;
         let (amount, release) = (Amount::from_units(stake.amount), release(stake.release));
         Ok(StakeState { amount, release })
     }

@@ -82,6 +82,8 @@ pub(super) struct Block {
     /// In seconds.
     pub(super) timestamp: U64,
     pub(super) base_fee_per_gas: Option<U128>,
+    /// The hashes of its transactions.
+    pub(super) transactions: Vec<B256>,
 }
 
 /// What became of a mined transaction.

@@ -68,6 +68,16 @@ impl Intent {
             Self::Ether(..) | Self::Deploy(..) => false,
         }
     }
+
+    /// Whether its result is told however late somebody asks again: nothing on the chain shows whether a payment has
+    /// been made already.
+    pub(super) const fn is_told_late(&self) -> bool {
+        match self {
+            Self::Act(action) => matches!(action, Action::Transfer { .. } | Action::Slash(_)),
+            Self::Ether(..) | Self::Deploy(..) => true,
+            Self::Approve(_) | Self::Mark(_) => false,
+        }
+    }
 }
 
 /// One version of a transaction.

@@ -85,9 +85,9 @@ pub(super) struct Sender {
     /// Sets this market's transactions apart from others' in the same outboxes.
     market: String,
     turns: Mutex<BTreeMap<Address, Arc<Mutex<()>>>>,
-    /// The youngest transaction of each account that has written here. As long as its block is in the chain, everything
-    /// before it is too.
-    youngest: Mutex<BTreeMap<Address, Mined>>,
+    /// Where the transactions of each account that has written here are, one for each block: a reorganisation may have
+    /// taken some of those blocks and not others.
+    places: Mutex<BTreeMap<Address, Vec<Mined>>>,
     /// The newest block that has counted so far.
     seen: AtomicU64,
 }
@@ -103,17 +103,17 @@ impl Sender {
         market: String,
     ) -> Result<Self, LedgerError> {
         let genesis = node.block(At::Block(0))?.hash;
-        let (turns, youngest, seen) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
+        let (turns, places, seen) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
         let folder = folder.to_owned();
-        Ok(Self { node, chain, settings, folder, genesis, market, turns, youngest, seen })
+        Ok(Self { node, chain, settings, folder, genesis, market, turns, places, seen })
     }
 
     /// The newest block that counts as having happened: never an older one than this process has gone by before, though
     /// nodes behind one address are not equally far.
     pub(super) fn confirmed(&self) -> Result<u64, LedgerError> {
         let mine = {
-            let youngest = self.youngest.lock().unwrap_or_else(PoisonError::into_inner);
-            youngest.values().map(|mined| mined.block).max().unwrap_or_default()
+            let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+            places.values().flatten().map(|mined| mined.block).max().unwrap_or_default()
         };
         let mut tip = 0;
         for retry in 0..=LAG_RETRIES_MAX {
@@ -124,7 +124,7 @@ impl Sender {
             tip = self.node.tip()?;
             let counted = self.settings.counted(tip);
             if tip >= mine && counted >= seen {
-                self.seen.fetch_max(counted, Ordering::SeqCst);
+                self.see(counted)?;
                 return Ok(counted);
             }
         }
@@ -134,8 +134,19 @@ impl Sender {
     /// The newest block that counts, as the node has it now.
     pub(super) fn counted(&self) -> Result<u64, LedgerError> {
         let counted = self.settings.counted(self.node.tip()?);
-        self.seen.fetch_max(counted, Ordering::SeqCst);
+        self.see(counted)?;
         Ok(counted)
+    }
+
+    /// Remembers a block to go by, if the node has it: a wrong number must not blind this process for ever.
+    fn see(&self, counted: u64) -> Result<(), LedgerError> {
+        if counted > self.seen.load(Ordering::SeqCst) {
+            if self.node.block_if_any(counted)?.is_none() {
+                return Err(self.behind(&format!("it has no block {counted}")));
+            }
+            self.seen.fetch_max(counted, Ordering::SeqCst);
+        }
+        Ok(())
     }
 
     fn behind(&self, what: &str) -> LedgerError {
@@ -153,35 +164,41 @@ impl Sender {
         let turn = self.turn(by.address());
         let _mine = turn.lock().unwrap_or_else(PoisonError::into_inner);
         let outbox = self.outbox(by.address())?;
-        self.resolve(&outbox, by, planner)?;
+        let open = self.resolve(&outbox, by, planner)?;
         // What the contracts let happen once is asked of them first: they know best.
         if intent.is_repeatable() {
             return match self.pursue(&outbox, by, intent, planner, None) {
                 Err(error @ LedgerError::Refused(_)) => {
-                    let earlier = self.unanswered(&outbox, intent, planner).ok().flatten();
+                    let earlier = self.unanswered(&outbox, &open, intent, planner).ok().flatten();
                     earlier.map(Carried::By).ok_or(error)
                 }
                 carried => carried,
             };
         }
-        match self.unanswered(&outbox, intent, planner)? {
+        match self.unanswered(&outbox, &open, intent, planner)? {
             Some(receipt) => Ok(Carried::By(receipt)),
             None => self.pursue(&outbox, by, intent, planner, None),
         }
     }
 
-    /// What an earlier run got done for the same intent, and told nobody. Whoever asks again hears of it now.
+    /// What an earlier run got done for the same intent, and told nobody. Whoever asks again hears of it now. Who bonds
+    /// or stakes looks first how much there is: for them only what was open until now counts.
     fn unanswered(
         &self,
         outbox: &Outbox,
+        open: &[u64],
         intent: &Intent,
         planner: &dyn Planner,
     ) -> Result<Option<Receipt>, LedgerError> {
         for mut entry in outbox.entries()? {
             let Some(mined) = entry.has_succeeded() else { continue };
             let is_it = entry.market == self.market && entry.intent == *intent;
-            if entry.answered || !is_it || !self.is_in_place(&mined)? {
+            let counts = intent.is_told_late() || open.contains(&entry.nonce);
+            if entry.answered || !is_it || !counts {
                 continue;
+            }
+            if !self.is_in_place(&mined)? {
+                return Err(self.behind("a transaction of an earlier run has just moved"));
             }
             let receipt = self.node.receipt(B256::from(mined.transaction))?;
             let Some(receipt) = receipt.filter(|receipt| receipt.block_hash.0 == mined.hash) else {
@@ -206,16 +223,20 @@ impl Sender {
             return Ok(());
         }
         let outbox = self.outbox(by.address())?;
-        self.resolve(&outbox, by, planner)
+        self.resolve(&outbox, by, planner).map(drop)
     }
 
     /// Whether a reorganisation has moved or thrown out what an account of this process had sent. What was thrown out is
     /// broadcast again, and what came back as it was is over; [`Sender::resume`] sees to the rest.
     pub(super) fn was_thrown_back(&self, planner: &dyn Planner) -> Result<bool, LedgerError> {
-        let youngest = self.youngest.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let places = self.places.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut thrown_back = false;
-        for (account, mined) in youngest {
-            if !self.is_in_place(&mined)? && !self.is_back(account, planner)? {
+        for (account, blocks) in places {
+            let mut in_place = true;
+            for mined in blocks {
+                in_place = in_place && self.is_in_place(&mined)?;
+            }
+            if !in_place && !self.is_back(account, planner)? {
                 thrown_back = true;
             }
         }
@@ -247,6 +268,9 @@ impl Sender {
     ) -> Result<bool, LedgerError> {
         for mut entry in outbox.entries()? {
             if entry.mined.is_none() {
+                if entry.redo_of.is_some() {
+                    return Ok(false);
+                }
                 continue;
             }
             let is_mine = entry.market == self.market;
@@ -290,14 +314,15 @@ impl Sender {
     }
 
     /// Deals with everything that is in the outbox. What was for another market is seen into a block, because nonces
-    /// follow each other, and left for that market to judge.
+    /// follow each other, and left for that market to judge. Returns the nonces of what was open.
     fn resolve(
         &self,
         outbox: &Outbox,
         by: &dyn Signer,
         planner: &dyn Planner,
-    ) -> Result<(), LedgerError> {
+    ) -> Result<Vec<u64>, LedgerError> {
         let open = self.unsettled(outbox)?;
+        let nonces = open.iter().map(|entry| entry.nonce).collect();
         // All of them first, so that none has to wait for the nonce before it.
         for entry in &open {
             self.broadcast(entry);
@@ -306,37 +331,45 @@ impl Sender {
             if entry.market == self.market {
                 let seen = self.see_through(outbox, by, entry.clone())?;
                 self.after(outbox, by, planner, &entry, seen)?;
-            } else if entry.mined.is_none() {
+            } else if !entry.is_promised() {
                 self.see_through(outbox, by, entry)?;
             }
         }
-        self.note(outbox, by.address())
+        self.note(outbox, by.address())?;
+        Ok(nonces)
     }
 
-    /// What is not known to be in the chain. What lies deep in it is forgotten, before anything is judged: nodes forget
-    /// as well.
+    /// What is not known to be in the chain, each by its own block. What is, and lies deep, is forgotten; a payment that
+    /// nobody has been told of is not, however deep it lies.
     fn unsettled(&self, outbox: &Outbox) -> Result<Vec<Entry>, LedgerError> {
         let entries = outbox.entries()?;
         if entries.is_empty() {
             return Ok(entries);
         }
         let tip = self.node.tip()?;
-        let is_deep = |mined: &Mined| mined.block.saturating_add(FORGET_DEPTH) < tip;
-        let (deep, fresh): (Vec<_>, Vec<_>) =
-            entries.into_iter().partition(|entry| entry.mined.as_ref().is_some_and(is_deep));
-        for entry in deep {
-            outbox.remove(entry.nonce)?;
-        }
-        let youngest = fresh.iter().filter_map(|entry| entry.mined).max_by_key(|m| m.block);
-        let all_in_place = youngest.map_or(Ok(true), |mined| self.is_in_place(&mined))?;
+        let mut known: Vec<(Mined, bool)> = Vec::new();
         let mut unsettled = Vec::new();
-        for entry in fresh {
-            let is_settled = match &entry.mined {
-                None => false,
-                Some(mined) => all_in_place || self.is_in_place(mined)?,
-            };
-            if !is_settled {
+        for entry in entries {
+            let Some(mined) = entry.mined else {
                 unsettled.push(entry);
+                continue;
+            };
+            let same = |(other, _): &&(Mined, bool)| {
+                (other.block, other.hash) == (mined.block, mined.hash)
+            };
+            let in_place = match known.iter().find(same) {
+                Some((_, in_place)) => *in_place,
+                None => {
+                    let in_place = self.is_in_place(&mined)?;
+                    known.push((mined, in_place));
+                    in_place
+                }
+            };
+            let untold = mined.succeeded && !entry.answered && entry.intent.is_told_late();
+            if !in_place {
+                unsettled.push(entry);
+            } else if mined.block.saturating_add(FORGET_DEPTH) < tip && !untold {
+                outbox.remove(entry.nonce)?;
             }
         }
         Ok(unsettled)
@@ -393,14 +426,15 @@ impl Sender {
                 Step::First(first) => {
                     let (first, call) = *first;
                     // A market that takes what it was allowed and asks again would take all there is.
-                    if let Intent::Approve(1..) = first
-                        && std::mem::replace(&mut approved, true)
-                    {
+                    let approves = matches!(first, Intent::Approve(1..));
+                    if approves && approved {
                         let what = "the contract asks for an approval again: it is not the market \
-                                    that it says it is, or its token is a strange one";
+                                    that it says it is, its token is a strange one, or the node \
+                                    lags behind its own blocks";
                         return Err(Refusal::Meaningless(what.to_owned()).into());
                     }
-                    self.send(outbox, by, first, call, None)?;
+                    let sent = self.send(outbox, by, first, call, None)?;
+                    approved |= approves && matches!(sent, Sent::Seen(Seen::Done(_)));
                 }
                 Step::Send(call) => match self.send(outbox, by, intent.clone(), call, redo)? {
                     Sent::Seen(Seen::Done(receipt)) => return Ok(Carried::By(receipt)),
@@ -455,7 +489,12 @@ impl Sender {
         }
         let fees = self.affordable(from, gas, call.wei, self.node.fees()?, &intent)?;
         let kept = outbox.last_nonce()?.map_or(0, |nonce| nonce.saturating_add(1));
-        let nonce = self.node.nonce(from, At::Pending)?.max(kept);
+        let nonce = self.node.nonce(from, At::Latest)?.max(kept);
+        if self.node.nonce(from, At::Pending)? > nonce {
+            return Err(LedgerError::Unavailable(format!(
+                "another device's transaction of {from} waits for a block: wait for it too"
+            )));
+        }
         let Call { to, data, wei } = call;
         let mut entry = Entry {
             nonce,
@@ -489,15 +528,15 @@ impl Sender {
         }
     }
 
-    /// Remembers how far an account has come, to see a reorganisation.
+    /// Remembers where an account's transactions are, to see a reorganisation.
     fn note(&self, outbox: &Outbox, account: Address) -> Result<(), LedgerError> {
-        let entries = outbox.entries()?;
-        let mined = entries.iter().filter_map(|entry| entry.mined).max_by_key(|m| m.block);
-        let mut youngest = self.youngest.lock().unwrap_or_else(PoisonError::into_inner);
-        match mined {
-            Some(mined) => youngest.insert(account, mined),
-            None => youngest.remove(&account),
-        };
+        let mut blocks: Vec<Mined> = Vec::new();
+        for mined in outbox.entries()?.into_iter().filter_map(|entry| entry.mined) {
+            if !blocks.iter().any(|known| (known.block, known.hash) == (mined.block, mined.hash)) {
+                blocks.push(mined);
+            }
+        }
+        self.places.lock().unwrap_or_else(PoisonError::into_inner).insert(account, blocks);
         Ok(())
     }
 

@@ -21,7 +21,9 @@ const POLL_MS_FIRST: u64 = 4;
 const REPEAT_MS: u64 = 2_000;
 /// What a look without an answer counts as, in milliseconds, beyond the pause after it: a node that takes questions and
 /// never answers must not hold a wallet for hours.
-const FAILED_LOOK_MS: u64 = 2_000;
+const FAILED_LOOK_MS: u64 = 10_000;
+/// Blocks whose states every node has.
+const STATES_KEPT: u64 = 100;
 /// After how long somebody who waits is told what for, in milliseconds.
 const TELL_MS: u64 = 5_000;
 
@@ -157,7 +159,14 @@ impl Sender {
                 }
                 Ok(Look::Displaced) => {
                     let since = *taken.get_or_insert(waited);
-                    if waited.saturating_sub(since) >= self.settings.displaced_ms {
+                    // Patience must not end before.
+                    let enough =
+                        self.settings.displaced_ms.min(self.settings.patience_ms.div_euclid(2));
+                    if waited.saturating_sub(since) >= enough {
+                        if self.is_ours(by.address(), &entry)? {
+                            let what = "the node has our transaction in a block, and no receipt";
+                            return Err(LedgerError::Unavailable(what.to_owned()));
+                        }
                         if !promised {
                             outbox.remove(entry.nonce)?;
                         }
@@ -220,6 +229,26 @@ impl Sender {
         Ok(if taken { Look::Displaced } else { Look::Nowhere })
     }
 
+    /// Whether one of our versions has taken its nonce, by the block that it is in: nodes forget receipts, and some never
+    /// had them. Of older blocks than nodes keep states of, nothing is known.
+    fn is_ours(&self, from: Address, entry: &Entry) -> Result<bool, LedgerError> {
+        let last = self.counted()?;
+        let (mut before, mut after) = (last.saturating_sub(STATES_KEPT), last);
+        if self.node.nonce(from, At::Block(before))? > entry.nonce {
+            return Ok(false);
+        }
+        while after.saturating_sub(before) > 1 {
+            let middle = before.saturating_add(after.saturating_sub(before).div_euclid(2));
+            if self.node.nonce(from, At::Block(middle))? > entry.nonce {
+                after = middle;
+            } else {
+                before = middle;
+            }
+        }
+        let block = self.node.block(At::Block(after))?;
+        Ok(entry.attempts.iter().any(|attempt| block.transactions.contains(&attempt.hash())))
+    }
+
     /// Signs the same transaction with a higher fee, as far as the limit goes.
     fn raise(
         &self,
@@ -228,12 +257,13 @@ impl Sender {
         entry: &mut Entry,
     ) -> Result<(), LedgerError> {
         let Some(last) = entry.attempts.last() else { return Ok(()) };
-        if entry.attempts.len() >= ATTEMPTS_MAX {
+        let now = self.node.fees()?;
+        // Beyond that only where the market has left it behind: each such step doubles the fee at least.
+        if entry.attempts.len() >= ATTEMPTS_MAX && now.base <= last.fee {
             return Ok(());
         }
         // Nodes take a replacement from a tenth more on.
         let more = |fee: u128| fee.saturating_add(fee.div_euclid(8)).saturating_add(1);
-        let now = self.node.fees()?;
         let tip = more(last.tip).max(now.tip);
         let fee = more(last.fee).max(now.base.saturating_mul(2).saturating_add(tip));
         let hash = last.hash();

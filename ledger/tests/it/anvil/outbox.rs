@@ -8,6 +8,7 @@ use std::time::Duration;
 use florin_ledger::Ledger;
 use florin_ledger::conformance::TestSigner;
 use florin_ledger::ethereum::{Deployment, Endpoint, EthereumLedger, Settings, Token, deploy};
+use florin_ledger::limits::FORGET_DEPTH;
 use florin_protocol::{Address, Signer};
 use serde_json::{Value, json};
 
@@ -75,6 +76,47 @@ fn a_transfer_that_was_seen_through_is_not_sent_again_and_an_equal_one_is() {
         }
     }
     panic!("a transfer took more than {CALLS_MAX} calls");
+}
+
+#[test]
+fn neither_a_payment_untold_nor_one_undone_is_forgotten_because_it_is_old() {
+    let mut scene = Scene::set(110_000);
+    let (person, bob) = (Person::new(&mut scene), other(&mut scene));
+    let (dying, _) = person.dying(&scene, Death::After("eth_sendRawTransaction"));
+    dying.transfer(&person.by, bob, fln(2)).unwrap_err();
+    drop(dying);
+    scene.anvil.settle();
+    scene.mine(FORGET_DEPTH + 8);
+    let ledger = person.ledger(&scene);
+    ledger.resume(&person.by).unwrap();
+    ledger.transfer(&person.by, bob, fln(2)).unwrap();
+    assert_eq!(ledger.balance(bob).unwrap(), fln(2), "nobody had been told of it");
+    ledger.transfer(&person.by, bob, fln(1)).unwrap();
+    drop(ledger);
+    scene.anvil.reorganise(2);
+    scene.mine(FORGET_DEPTH + 8);
+    let ledger = person.ledger(&scene);
+    ledger.resume(&person.by).unwrap();
+    assert_eq!(ledger.balance(bob).unwrap(), fln(3), "it was told, and undone");
+}
+
+#[test]
+fn a_market_sees_what_was_undone_though_another_has_written_since() {
+    let mut scene = Scene::set(120_000);
+    let (person, bob) = (Person::new(&mut scene), other(&mut scene));
+    let token = Token::Existing(scene.deployment.token);
+    let folder = scene.folder.path();
+    let second = deploy(&scene.anvil.endpoint, &scene.rich, token, settings(), folder).unwrap();
+    scene.mine(8);
+    let before = scene.nonce(person.by.address(), "latest");
+    person.ledger(&scene).transfer(&person.by, bob, fln(2)).unwrap();
+    scene.befall(&person.by, Fate::Replaced, 2, before);
+    let node = Arc::clone(&scene.anvil.endpoint);
+    let there = EthereumLedger::open(node, second, settings(), person.folder.path()).unwrap();
+    there.transfer(&person.by, bob, fln(3)).unwrap();
+    let here = person.ledger(&scene);
+    here.resume(&person.by).unwrap();
+    assert_eq!(here.balance(bob).unwrap(), fln(5));
 }
 
 #[test]
