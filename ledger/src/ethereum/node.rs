@@ -83,6 +83,7 @@ pub(super) struct Block {
     pub(super) timestamp: U64,
     pub(super) base_fee_per_gas: Option<U128>,
     /// The hashes of its transactions.
+    #[serde(default)]
     pub(super) transactions: Vec<B256>,
 }
 

@@ -159,17 +159,8 @@ impl Sender {
                 }
                 Ok(Look::Displaced) => {
                     let since = *taken.get_or_insert(waited);
-                    // Patience must not end before.
-                    let enough =
-                        self.settings.displaced_ms.min(self.settings.patience_ms.div_euclid(2));
-                    if waited.saturating_sub(since) >= enough {
-                        if self.is_ours(by.address(), &entry)? {
-                            let what = "the node has our transaction in a block, and no receipt";
-                            return Err(LedgerError::Unavailable(what.to_owned()));
-                        }
-                        if !promised {
-                            outbox.remove(entry.nonce)?;
-                        }
+                    if waited.saturating_sub(since) >= self.displaced_ms() {
+                        self.let_go(outbox, by, &entry)?;
                         return Ok(Seen::Displaced);
                     }
                 }
@@ -202,6 +193,20 @@ impl Sender {
             waited = waited.saturating_add(pause);
             pause = pause.saturating_mul(3).div_euclid(2).min(self.settings.poll_ms_max.max(1));
         }
+    }
+
+    /// How long a nonce must have been taken; patience must not end before.
+    fn displaced_ms(&self) -> u64 {
+        self.settings.displaced_ms.min(self.settings.patience_ms.div_euclid(2))
+    }
+
+    /// Takes leave of an entry whose nonce somebody else has, unless it is to be done anew.
+    fn let_go(&self, outbox: &Outbox, by: &dyn Signer, entry: &Entry) -> Result<(), LedgerError> {
+        if self.is_ours(by.address(), entry)? {
+            let what = "the node has our transaction in a block, and no receipt";
+            return Err(LedgerError::Unavailable(what.to_owned()));
+        }
+        if entry.is_promised() { Ok(()) } else { outbox.remove(entry.nonce) }
     }
 
     fn out_of_patience(&self, entry: &Entry) -> LedgerError {
