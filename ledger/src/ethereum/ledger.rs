@@ -23,8 +23,8 @@ use super::sender::{Carried, Sender};
 use super::settings::Settings;
 use crate::action::Action;
 use crate::api::{
-    BondState, Claim, Claimed, Ledger, LedgerError, Posted, Refusal, Settlement, SettlementStatus,
-    Slash, StakeState, TaskState, Terms, TxId,
+    BondState, Claim, Claimed, Ledger, LedgerError, Posted, Settlement, SettlementStatus, Slash,
+    StakeState, TaskState, Terms, TxId,
 };
 use crate::limits::CONFIRMATIONS_MAX;
 use crate::transaction::Outcome;
@@ -299,11 +299,6 @@ impl Ledger for EthereumLedger {
     }
 
     fn transfer(&self, by: &dyn Signer, to: Address, amount: Amount) -> Result<TxId, LedgerError> {
-        if to == Address::default() {
-            let what =
-                format!("a transfer to {to}: nobody could have it back; name another account");
-            return Err(Refusal::Meaningless(what).into());
-        }
         self.done(by, Action::Transfer { to, amount })
     }
 

@@ -245,6 +245,10 @@ impl EthereumLedger {
         if available < value {
             return Err(Refusal::Insufficient { account: from, available, needed: value }.into());
         }
+        if to == Address::default() {
+            let what = "a transfer to the zero address: nobody has its key; name another account";
+            return Err(Refusal::Meaningless(what.to_owned()).into());
+        }
         let value = alloy_primitives::U256::from(value.units());
         let call = FlorinToken::transferCall { to: to.0.into(), value };
         let call = Call::of(self.deployment.token, &call);

@@ -77,7 +77,7 @@ fn sequence(answers: &'static [&'static str]) -> (String, Arc<AtomicUsize>) {
 
 #[test]
 fn a_request_too_many_is_sent_again_and_not_for_ever() {
-    const TOO_MANY: &str = "429 X\r\nretry-after: 0\r\nconnection: close\r\ncontent-length: 39\r\n\r\n\
+    const TOO_MANY: &str = "429 X\r\nretry-after: 0\r\nconnection: close\r\ncontent-length: 40\r\n\r\n\
         {\"code\":\"RATE_LIMITED\",\"message\":\"slow\"}";
     const GONE: &str = "404 X\r\nconnection: close\r\ncontent-length: 35\r\n\r\n\
         {\"code\":\"NOT_FOUND\",\"message\":\"no\"}";
