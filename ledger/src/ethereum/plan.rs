@@ -246,7 +246,8 @@ impl EthereumLedger {
             return Err(Refusal::Insufficient { account: from, available, needed: value }.into());
         }
         if to == Address::default() {
-            let what = "a transfer to the zero address: nobody has its key; name another account";
+            let what =
+                "a transfer to the zero address: nobody could have it back; name another account";
             return Err(Refusal::Meaningless(what.to_owned()).into());
         }
         let value = alloy_primitives::U256::from(value.units());

@@ -51,7 +51,8 @@ fn transfer(
     more_than_nothing(amount, "transfer")?;
     affordable(draft, from, amount)?;
     if to == NOBODY {
-        let what = "a transfer to the zero address: nobody has its key; name another account";
+        let what =
+            "a transfer to the zero address: nobody could have it back; name another account";
         return Err(Refusal::Meaningless(what.to_owned()).into());
     }
     let (from, to) = (Account::Wallet(from), Account::Wallet(to));
