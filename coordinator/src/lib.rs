@@ -14,10 +14,11 @@
 //! [`run`] puts them together.
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 
 pub mod config;
 pub mod engine;
@@ -58,7 +59,7 @@ pub enum RunError {
     Tls(#[from] TlsError),
     /// The address for the operator's eyes.
     #[error("cannot listen on metrics_listen = {0}: {1} [METRICS_ADDRESS]")]
-    Operator(std::net::SocketAddr, std::io::Error),
+    Operator(SocketAddr, std::io::Error),
     /// The engine stopped by itself; the log says why.
     #[error("the engine stopped: see the log, then start again [ENGINE_STOPPED]")]
     Stopped,
@@ -163,6 +164,21 @@ impl Opened {
         }
         if died { Err(RunError::Stopped) } else { Ok(()) }
     }
+}
+
+/// Connections that may wait to be accepted; the kernel has a limit of its own (`net.core.somaxconn`). The usual 128 are
+/// too few: a client beyond them believes that it is connected, and nobody knows of it.
+const ACCEPT_QUEUE_MAX: u32 = 4_096;
+
+/// Listens on an address, for [`open`].
+///
+/// # Errors
+/// What the system says; `AddrInUse` where somebody else listens.
+pub fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(ACCEPT_QUEUE_MAX)
 }
 
 async fn operator_listener(config: &Config) -> Result<Option<TcpListener>, RunError> {

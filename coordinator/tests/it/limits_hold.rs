@@ -10,7 +10,7 @@ use florin_coordinator::host::ManualClock;
 use florin_coordinator::{Config, Parts, RunError, run};
 use florin_protocol::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -35,7 +35,7 @@ pub(crate) async fn serve(folder: &Path, change: impl FnOnce(&mut Config)) -> Se
         clock: Arc::new(ManualClock::at(Tick(1_000))),
         place: echo(),
     };
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = florin_coordinator::listen("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.local_addr().unwrap();
     let mut config = Config::new(address, folder.to_owned());
     config.header_ms = 300;

@@ -34,7 +34,7 @@ pub(super) fn run(arguments: &Coordinate) -> anyhow::Result<Exit> {
         .context("the runtime cannot be started")?;
     runtime.block_on(async {
         // The port first: nothing is made on disk for a coordinator that cannot listen.
-        let listener = listen(config.listen).await?;
+        let listener = listen(config.listen)?;
         let wallet = Arc::new(wallet::open(&arguments.wallet)?);
         let (parts, _only_one) = parts(arguments, &config, &wallet)?;
         let (address, place) = (listener.local_addr()?, parts.place.info());
@@ -87,8 +87,8 @@ fn settings(arguments: &Coordinate) -> anyhow::Result<Config> {
     Ok(config)
 }
 
-async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.map_err(|error| match error.kind() {
+fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    florin_coordinator::listen(address).map_err(|error| match error.kind() {
         std::io::ErrorKind::AddrInUse => {
             let message = format!(
                 "{address} is taken by another process: stop it, or choose another port with --listen"
