@@ -92,7 +92,7 @@ pub async fn open(
         (Arc::clone(&parts.ledger), parts.node.clone(), parts.place.clone());
     let coordinator = parts.wallet.address();
     let operator = operator_listener(config).await?;
-    let (host, running) = Host::start(folder, parts)?;
+    let (host, running) = Host::start_with(folder, parts, &config.journal)?;
     let app = App::new(host.clone(), config.clone(), ledger, node, coordinator, place);
     let config = config.clone();
     Ok(Opened { config, listener, operator, tls, app, host, running })

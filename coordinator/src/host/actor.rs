@@ -8,6 +8,7 @@ use florin_protocol::{Code, Rejection, TaskId, Tick};
 use tokio::sync::{mpsc, watch};
 
 use super::discloser::ShowJob;
+use super::keeper::{Keeper, with_fold};
 use super::prover::Debits;
 use super::settler::{LedgerJob, settlement};
 use super::valuer::{ValueJob, agrees, judge};
@@ -25,6 +26,7 @@ const STUCK_WAIT: Duration = Duration::from_secs(1);
 pub(super) struct Actor {
     pub(super) engine: Engine,
     pub(super) journal: Journal,
+    pub(super) keeper: Keeper,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) changes: watch::Sender<Sequences>,
     pub(super) values: Sender<ValueJob>,
@@ -163,6 +165,9 @@ impl Actor {
             batch.changed.clear();
             next = self.forget();
         }
+        if matches!(next, Next::GoOn) {
+            self.keeper.see(&mut self.journal, &self.engine);
+        }
         self.dispatch(&batch.effects);
         self.announce(&batch.changed);
         for (answer, result) in batch.answers {
@@ -177,9 +182,9 @@ impl Actor {
 
     /// Forgets what was applied but is not durable: the engine becomes what the journal says.
     fn forget(&mut self) -> Next {
-        let mut engine = Engine::new(self.engine.market(), self.engine.coordinator());
-        match self.journal.replay(&mut |record| replay(&mut engine, &record)) {
-            Ok(()) => {
+        let (market, coordinator) = (self.engine.market(), self.engine.coordinator());
+        match with_fold(market, coordinator, |fold| self.journal.read_back(fold)) {
+            Ok(engine) => {
                 self.engine = engine;
                 Next::Stuck
             }

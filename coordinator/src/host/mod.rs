@@ -5,7 +5,7 @@
 //! through the same queue.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use florin_ledger::{Ledger, LocalChain, rpc};
@@ -19,6 +19,7 @@ mod actor;
 mod clock;
 mod delayed;
 mod discloser;
+pub mod keeper;
 mod prover;
 mod settler;
 mod valuer;
@@ -28,7 +29,8 @@ pub use settler::settlement;
 pub use valuer::{TRIES_MAX, Valuer, ValuerError, WorkValuer};
 
 use crate::engine::{Engine, Event, Verdict};
-use crate::store::{Blobs, Disk, Folder, Journal, OpenError};
+use crate::config::Journal as JournalSettings;
+use crate::store::{Blobs, Folder, OpenError, Volume};
 
 /// Commands that may wait for the engine.
 pub const QUEUE_MAX: usize = 1_024;
@@ -135,33 +137,41 @@ pub enum StartError {
 }
 
 impl Host {
-    /// Replays the journal, then starts the engine's threads.
+    /// Reads the journal, then starts the engine's threads.
     ///
     /// # Errors
     /// [`StartError`]; nothing runs then.
     pub fn start(folder: Folder, parts: Parts) -> Result<(Self, Running), StartError> {
-        Self::start_on(folder, parts, |file| Box::new(file))
+        Self::start_with(folder, parts, &JournalSettings::default())
     }
 
-    /// The same, with a disk of one's own under the journal.
+    /// The same, with settings of one's own for the journal.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start_with(
+        folder: Folder,
+        parts: Parts,
+        settings: &JournalSettings,
+    ) -> Result<(Self, Running), StartError> {
+        let volume = folder.volume();
+        Self::start_on(folder, parts, settings, volume)
+    }
+
+    /// The same, with a volume of one's own for journal and snapshots.
     ///
     /// # Errors
     /// [`StartError`].
     pub fn start_on(
         folder: Folder,
         parts: Parts,
-        disk: impl FnOnce(std::fs::File) -> Box<dyn Disk>,
+        settings: &JournalSettings,
+        volume: Arc<dyn Volume>,
     ) -> Result<(Self, Running), StartError> {
         let (market, coordinator) = (parts.ledger.market(), parts.wallet.address());
-        let mut engine = Engine::new(market, coordinator);
         let owner = owner(market, coordinator);
-        let path = folder.journal_path();
-        let journal = Journal::open_on(
-            &path,
-            owner,
-            &mut |record| actor::replay(&mut engine, &record),
-            disk,
-        )?;
+        let (engine, journal) = keeper::open(&volume, owner, market, coordinator)?;
+        let (keeper, snapshots) = keeper::Keeper::new(settings.clone());
         let known = engine.state().tasks.iter().map(|(id, task)| (*id, task.sequence)).collect();
         let (send_changes, changes) = watch::channel(known);
         let (commands, queue) = mpsc::channel(QUEUE_MAX);
@@ -173,6 +183,7 @@ impl Host {
         let actor = actor::Actor {
             engine,
             journal,
+            keeper,
             clock: parts.clock,
             changes: send_changes,
             values: send_values,
@@ -181,9 +192,11 @@ impl Host {
         };
         let Parts { ledger, wallet, valuer, .. } = parts;
         let (blobs, to_engine) = (folder.blobs(), mailbox.clone());
+        let files = Arc::new(Mutex::new(()));
         let (rows, from_rows) = (folder.blobs(), mailbox.clone());
         let threads = vec![
             thread("engine", move || actor.run(queue))?,
+            thread("snapshots", move || snapshots.work(volume.as_ref(), owner, &files))?,
             thread("valuation", move || valuer::work(values, valuer, &blobs, &to_engine))?,
             thread("disclosure", move || discloser::work(shows, &rows, &from_rows))?,
             thread("ledger", move || settler::work(ledger_jobs, &ledger, &wallet, &mailbox))?,
@@ -295,7 +308,9 @@ fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<J
     std::thread::Builder::new().name(format!("florin-{name}")).spawn(work)
 }
 
-fn owner(market: Market, coordinator: Address) -> Digest {
+/// What a journal of that market and coordinator belongs to.
+#[must_use]
+pub fn owner(market: Market, coordinator: Address) -> Digest {
     /// What a journal belongs to.
     #[derive(borsh::BorshSerialize, borsh::BorshDeserialize)]
     struct Owner(Market, Address);

@@ -6,11 +6,13 @@ use std::borrow::Cow;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use florin_protocol::Digest;
 
 use super::pack::{Done, PACKED_BYTES_MAX, Packs};
+use super::volume::Local;
 use super::{is_full, sync_folder};
 
 /// Bytes read at once.
@@ -73,7 +75,9 @@ impl Blobs {
         for entry in fs::read_dir(&partial)? {
             fs::remove_file(entry?.path())?;
         }
-        let packs = Packs::open(&root.join("packs"))?;
+        let packs = root.join("packs");
+        fs::create_dir_all(&packs)?;
+        let packs = Packs::open(Arc::new(Local(packs)))?;
         Ok(Self { root: root.to_owned(), partial, next: AtomicU64::new(0), packs })
     }
 

@@ -1,7 +1,8 @@
 //! What is on disk: one folder, one owner.
 //!
 //! * `lock`: held as long as a process owns the folder.
-//! * `journal`: every event, in order; see [`journal`].
+//! * `journal`, `journal-…`: every event, in order; see [`journal`].
+//! * `snapshot-…`: what they come to, so that a start need not read them all; see [`snapshot`] and [`history`].
 //! * `blobs/`: models, holdouts and updates by their digest; see [`blobs`], and [`pack`] for small ones.
 
 use std::fs::{self, File, TryLockError};
@@ -11,11 +12,21 @@ use std::sync::Arc;
 
 pub mod blobs;
 mod frames;
+pub mod history;
 pub mod journal;
 pub mod pack;
+pub mod snapshot;
+pub mod volume;
+
+#[cfg(test)]
+mod crash_tests;
 
 pub use blobs::{BlobError, BlobWriter, Blobs, Opened};
-pub use journal::{AppendError, Disk, Journal, OpenError, Record};
+pub use frames::Position;
+pub use history::{Fold, ReadBack};
+pub use journal::{AppendError, Journal, OpenError, Record, Since};
+pub use snapshot::Snapshot;
+pub use volume::{Disk, Local, Volume};
 
 /// A data folder that belongs to this process until it is dropped.
 #[derive(Debug)]
@@ -74,10 +85,16 @@ impl Folder {
         Arc::clone(&self.blobs)
     }
 
-    /// Where the journal is.
+    /// Where it is.
     #[must_use]
-    pub fn journal_path(&self) -> PathBuf {
-        self.path.join("journal")
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where journal and snapshots are.
+    #[must_use]
+    pub fn volume(&self) -> Arc<dyn Volume> {
+        Arc::new(Local(self.path.clone()))
     }
 }
 

@@ -16,5 +16,6 @@ mod rows_judge_one_round;
 mod rules_refuse_by_name;
 mod shop;
 mod shutdown_finishes_uploads;
+mod snapshots_stand_for_records;
 mod support;
 mod tls_is_spoken;
