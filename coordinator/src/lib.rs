@@ -10,6 +10,8 @@
 //! * [`host`] is one thread around the engine, and its workers.
 //! * [`server`] has routes, limits, signatures.
 //! * [`config`] has the settings.
+//! * [`check`] reads a data folder back; [`backup`] copies one, running or not, and brings it back; [`control`] is the
+//!   operator's way to a running coordinator.
 //!
 //! [`run`] puts them together.
 
@@ -20,9 +22,13 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpSocket};
 
+pub mod backup;
+pub mod check;
 pub mod config;
+pub mod control;
 pub mod engine;
 pub mod host;
+pub mod identity;
 pub mod server;
 pub mod store;
 
@@ -153,7 +159,12 @@ impl Opened {
                 server::listen::serve(listener, router, &config, None, never).await;
             })
         });
+        let asked = control::listen(&config.data)
+            .map(|control| tokio::spawn(control.serve(host.clone(), config.data.clone())));
         server::listen::serve(listener, router(app), &config, tls, until).await;
+        if let Some(asked) = asked {
+            asked.abort();
+        }
         host.stop().await;
         if let Some(watched) = watched {
             watched.abort();

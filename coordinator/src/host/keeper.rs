@@ -93,6 +93,10 @@ impl Keeper {
     }
 
     fn make(&mut self, journal: &mut Journal, engine: &Engine) {
+        // Whatever comes of it, the next one is tried after as much again.
+        let since = journal.since();
+        journal.count_anew();
+        tracing::debug!(?since, "a snapshot is due");
         let at = match journal.cut() {
             Ok(at) => at,
             Err(error) => {

@@ -5,10 +5,10 @@
 //! through the same queue.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use florin_ledger::{Ledger, LocalChain, rpc};
+use florin_ledger::{ChainCopy, ChainError, Ledger, LocalChain, rpc};
 use florin_protocol::{
     Address, Canonical, Code, Digest, EthereumInfo, LedgerInfo, Market, NodeSigner, Rejection,
     Round, Signer, TaskId, Tick, WorkResult,
@@ -28,8 +28,11 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use settler::settlement;
 pub use valuer::{TRIES_MAX, Valuer, ValuerError, WorkValuer};
 
-use crate::engine::{Engine, Event, Verdict};
+use crate::backup::{BackupError, Moment};
 use crate::config::Journal as JournalSettings;
+use crate::control::Files;
+use crate::engine::{Engine, Event, Verdict};
+use crate::identity::Identity;
 use crate::store::{Blobs, Folder, OpenError, Volume};
 
 /// Commands that may wait for the engine.
@@ -49,7 +52,12 @@ pub struct Parts {
     pub clock: Arc<dyn Clock>,
     /// How others come to the ledger.
     pub place: LedgerPlace,
+    /// How a copy of the ledger is begun, if it is in this process: for backups.
+    pub copier: Option<Copier>,
 }
+
+/// Begins a copy of the embedded ledger.
+pub type Copier = Arc<dyn Fn() -> Result<ChainCopy, ChainError> + Send + Sync>;
 
 /// Where the ledger is, for everybody else.
 #[derive(Clone)]
@@ -104,8 +112,15 @@ type Question = Box<dyn FnOnce(&Engine, Tick) + Send>;
 /// What the engine's thread is asked.
 enum Command {
     Write(Box<Event>, Answer),
-    Valued { task: TaskId, round: Round, result: Box<WorkResult>, answer: Answer },
+    Valued {
+        task: TaskId,
+        round: Round,
+        result: Box<WorkResult>,
+        answer: Answer,
+    },
     Read(Question),
+    /// Close the journal's segment and begin a copy of the ledger, at one moment.
+    Cut(oneshot::Sender<Result<Moment, BackupError>>),
     Wake,
     Stop,
 }
@@ -116,6 +131,7 @@ pub struct Host {
     mailbox: Mailbox,
     changes: watch::Receiver<Sequences>,
     blobs: Arc<Blobs>,
+    files: Files,
 }
 
 /// The threads behind a [`Host`].
@@ -170,6 +186,7 @@ impl Host {
     ) -> Result<(Self, Running), StartError> {
         let (market, coordinator) = (parts.ledger.market(), parts.wallet.address());
         let owner = owner(market, coordinator);
+        Identity { market, coordinator }.write(folder.path())?;
         let (engine, journal) = keeper::open(&volume, owner, market, coordinator)?;
         let (keeper, snapshots) = keeper::Keeper::new(settings.clone());
         let known = engine.state().tasks.iter().map(|(id, task)| (*id, task.sequence)).collect();
@@ -179,11 +196,14 @@ impl Host {
         let (send_shows, shows) = std::sync::mpsc::channel();
         let (send_ledger, ledger_jobs) = std::sync::mpsc::channel();
         let mailbox = Mailbox { commands };
-        let host = Self { mailbox: mailbox.clone(), changes, blobs: folder.blobs() };
+        let files = Files::default();
+        let (blobs, held) = (folder.blobs(), Arc::clone(&files));
+        let host = Self { mailbox: mailbox.clone(), changes, blobs, files };
         let actor = actor::Actor {
             engine,
             journal,
             keeper,
+            copier: parts.copier,
             clock: parts.clock,
             changes: send_changes,
             values: send_values,
@@ -192,11 +212,10 @@ impl Host {
         };
         let Parts { ledger, wallet, valuer, .. } = parts;
         let (blobs, to_engine) = (folder.blobs(), mailbox.clone());
-        let files = Arc::new(Mutex::new(()));
         let (rows, from_rows) = (folder.blobs(), mailbox.clone());
         let threads = vec![
             thread("engine", move || actor.run(queue))?,
-            thread("snapshots", move || snapshots.work(volume.as_ref(), owner, &files))?,
+            thread("snapshots", move || snapshots.work(volume.as_ref(), owner, &held))?,
             thread("valuation", move || valuer::work(values, valuer, &blobs, &to_engine))?,
             thread("disclosure", move || discloser::work(shows, &rows, &from_rows))?,
             thread("ledger", move || settler::work(ledger_jobs, &ledger, &wallet, &mailbox))?,
@@ -254,6 +273,24 @@ impl Host {
         });
         self.mailbox.commands.send(Command::Read(question)).await.map_err(|_| stopping())?;
         result.await.map_err(|_| stopping())
+    }
+
+    /// Closes the journal's newest segment and begins a copy of the ledger, at one moment: everything acknowledged before
+    /// is in the backup that is copied from it.
+    ///
+    /// # Errors
+    /// [`BackupError`].
+    pub async fn cut(&self) -> Result<Moment, BackupError> {
+        let gone = || BackupError::Journal(stopping().message);
+        let (answer, moment) = oneshot::channel();
+        self.mailbox.commands.send(Command::Cut(answer)).await.map_err(|_| gone())?;
+        moment.await.map_err(|_| gone())?
+    }
+
+    /// Held by whoever copies the folder's files, and by whoever removes any.
+    #[must_use]
+    pub fn files(&self) -> Files {
+        Arc::clone(&self.files)
     }
 
     /// Commands that wait for the engine.

@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex};
 use florin_protocol::{Digest, blob_digest};
 
 use super::history::{self, Fold, keep_so_many};
-use super::journal::{Journal, OpenError, Record};
 use super::journal::tests::{OWNER, record};
+use super::journal::{Journal, OpenError, Record};
 use super::pack::Packs;
 use super::snapshot::Snapshot;
 use super::volume::{Disk, Source, Volume};

@@ -155,10 +155,8 @@ impl<'a> Reader<'a> {
         size: Option<u64>,
     ) -> Result<Self, OpenError> {
         let unusable = |source| OpenError::Unusable { path: volume.place(name), source };
-        let foreign = |what: &str| OpenError::Foreign {
-            path: volume.place(name),
-            what: what.to_owned(),
-        };
+        let foreign =
+            |what: &str| OpenError::Foreign { path: volume.place(name), what: what.to_owned() };
         let (source, length) = volume.open(name).map_err(unusable)?;
         let mut file = BufReader::new(source);
         let mut found = Vec::new();
@@ -230,16 +228,13 @@ impl<'a> Reader<'a> {
 
     fn read(&mut self, buffer: &mut [u8]) -> Result<(), OpenError> {
         let path = || self.volume.place(self.name);
-        self.file
-            .read_exact(buffer)
-            .map_err(|source| OpenError::Unusable { path: path(), source })
+        self.file.read_exact(buffer).map_err(|source| OpenError::Unusable { path: path(), source })
     }
 
     /// Whether what begins here with zeros is a last record whose first sector never reached the disk: then no whole
     /// record follows it.
     fn was_never_written(&mut self) -> Result<bool, OpenError> {
-        let unusable =
-            |source| OpenError::Unusable { path: self.volume.place(self.name), source };
+        let unusable = |source| OpenError::Unusable { path: self.volume.place(self.name), source };
         let mut rest = vec![0; FRAME_HEAD_BYTES];
         let left = self.size.saturating_sub(self.offset).saturating_sub(rest.len() as u64);
         self.file.by_ref().take(left).read_to_end(&mut rest).map_err(unusable)?;

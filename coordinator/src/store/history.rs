@@ -126,8 +126,8 @@ pub fn read_back<S>(
     Ok(ReadBack { state, at: end.at, from, read: end.read, unfinished, unused })
 }
 
-/// The same from the first record, whatever snapshots there are; `None` if the first records are not kept. `seen` is
-/// shown the state at the beginning of each segment, where a snapshot may stand.
+/// The same with as many records as there are: from the first, or behind the oldest snapshot where the first are not
+/// kept. `seen` is shown the state at the beginning of each segment, where a snapshot may stand.
 ///
 /// # Errors
 /// [`OpenError`].
@@ -136,12 +136,19 @@ pub fn read_all<S>(
     owner: Digest,
     fold: &Fold<'_, S>,
     seen: &mut dyn FnMut(u64, &S),
-) -> Result<Option<(S, Position)>, OpenError> {
+) -> Result<ReadBack<S>, OpenError> {
     let found = whole_segments(volume)?;
-    if found.first() != Some(&0) {
-        return Ok(None);
-    }
-    let mut state = (fold.begin)(None).map_err(|what| missing(volume, 0, &what))?;
+    let (mut state, at, from) = if found.first() == Some(&0) {
+        let state = (fold.begin)(None).map_err(|what| missing(volume, 0, &what))?;
+        (state, Position::first(owner), None)
+    } else {
+        let all = snapshot::list(volume).map_err(|source| unusable(volume, "", source))?;
+        let oldest = all.last().copied().unwrap_or_default();
+        let refused = |why| OpenError::NoSnapshot { path: volume.place(""), why };
+        let read = snapshot::read(volume, owner, oldest).map_err(refused)?;
+        let state = (fold.begin)(Some(&read.state)).map_err(refused)?;
+        (state, read.at, Some(oldest))
+    };
     let mut visit = |step: Step<'_>| match step {
         Step::Record(record) => (fold.take)(&mut state, record),
         Step::Segment(records) => {
@@ -149,8 +156,20 @@ pub fn read_all<S>(
             Ok(())
         }
     };
-    let end = replay(volume, owner, &found, Position::first(owner), None, &mut visit)?;
-    Ok(Some((state, end.at)))
+    let end = replay(volume, owner, &found, at, None, &mut visit)?;
+    let unfinished = end.size.saturating_sub(end.length);
+    Ok(ReadBack { state, at: end.at, from, read: end.read, unfinished, unused: Vec::new() })
+}
+
+/// The snapshot behind so many records, if there is one.
+#[must_use]
+pub fn snapshot(
+    volume: &dyn Volume,
+    owner: Digest,
+    records: u64,
+) -> Option<Result<Snapshot, String>> {
+    let there = snapshot::list(volume).is_ok_and(|all| all.contains(&records));
+    there.then(|| snapshot::read(volume, owner, records))
 }
 
 /// What is met on the way through a history.
@@ -295,7 +314,7 @@ fn begin(volume: &dyn Volume, owner: Digest) -> Result<(), OpenError> {
 }
 
 /// Begins the segment that follows a position, durably.
-pub(super) fn begin_segment(
+pub(crate) fn begin_segment(
     volume: &dyn Volume,
     owner: Digest,
     at: Position,

@@ -183,14 +183,12 @@ impl Journal {
         Ok(read.state)
     }
 
-    /// Begins a new segment here, if the newest has records, and counts from it: whoever calls it writes a snapshot. The
-    /// segments before it do not change any more.
+    /// Begins a new segment here, if the newest has records. The segments before it do not change any more.
     ///
     /// # Errors
     /// [`AppendError`]; after [`AppendError::Full`] and [`AppendError::Failed`] the journal goes on as before.
     pub fn cut(&mut self) -> Result<Position, AppendError> {
         self.check_room()?;
-        self.since = Since::default();
         if self.at.records == self.segment {
             return Ok(self.at);
         }
@@ -262,6 +260,11 @@ impl Journal {
     #[must_use]
     pub const fn records(&self) -> u64 {
         self.at.records
+    }
+
+    /// Counts anew: a snapshot is made here.
+    pub const fn count_anew(&mut self) {
+        self.since = Since { records: 0, events: 0, bytes: 0 };
     }
 
     /// What was appended since the newest snapshot, or the last try to make one.

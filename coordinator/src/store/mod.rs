@@ -64,17 +64,7 @@ impl Folder {
     pub fn take(path: &Path) -> Result<Self, FolderError> {
         let unusable = |source| FolderError::Unusable { path: path.to_owned(), source };
         fs::create_dir_all(path).map_err(unusable)?;
-        let lock = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(path.join("lock"))
-            .map_err(unusable)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(FolderError::InUse(path.to_owned())),
-            Err(TryLockError::Error(source)) => return Err(unusable(source)),
-        }
+        let lock = lock(path)?;
         let blobs = Blobs::open(&path.join("blobs")).map_err(unusable)?;
         Ok(Self { path: path.to_owned(), blobs: Arc::new(blobs), _lock: lock })
     }
@@ -98,6 +88,21 @@ impl Folder {
     }
 }
 
+/// Takes an existing folder's lock, and nothing else.
+///
+/// # Errors
+/// [`FolderError`].
+pub fn lock(path: &Path) -> Result<File, FolderError> {
+    let unusable = |source| FolderError::Unusable { path: path.to_owned(), source };
+    let file = File::options().create(true).truncate(false).write(true).open(path.join("lock"));
+    let lock = file.map_err(unusable)?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(FolderError::InUse(path.to_owned())),
+        Err(TryLockError::Error(source)) => Err(unusable(source)),
+    }
+}
+
 /// Whether an error means that there is no room left.
 #[must_use]
 pub fn is_full(error: &io::Error) -> bool {
@@ -108,7 +113,7 @@ pub fn is_full(error: &io::Error) -> bool {
 }
 
 /// Makes a folder's entries durable: a renamed file is there after a power cut only if its folder was synced.
-fn sync_folder(path: &Path) -> io::Result<()> {
+pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 

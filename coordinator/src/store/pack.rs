@@ -59,8 +59,7 @@ pub(super) struct Packs {
 impl Packs {
     /// Opens a folder's packs and reads what they hold.
     pub(super) fn open(volume: Arc<dyn Volume>) -> io::Result<Self> {
-        let mut packs: Vec<u32> =
-            volume.names()?.iter().filter_map(|name| number(name)).collect();
+        let mut packs: Vec<u32> = volume.names()?.iter().filter_map(|name| number(name)).collect();
         packs.sort_unstable();
         let newest = packs.last().copied();
         let mut places = BTreeMap::new();
@@ -80,12 +79,7 @@ impl Packs {
         let thread = std::thread::Builder::new()
             .name("florin-packs".to_owned())
             .spawn(move || appender.run(&queue))?;
-        Ok(Self {
-            volume,
-            index,
-            jobs: Mutex::new(Some(jobs)),
-            thread: Mutex::new(Some(thread)),
-        })
+        Ok(Self { volume, index, jobs: Mutex::new(Some(jobs)), thread: Mutex::new(Some(thread)) })
     }
 
     fn place(&self, digest: Digest) -> Option<Place> {
@@ -157,35 +151,90 @@ fn read_pack(
     let name = name(pack);
     let (file, size) = volume.open(&name)?;
     let mut file = io::BufReader::new(file);
-    let mut offset = 0u64;
+    let (mut offset, mut whole, mut damaged) = (0u64, 0u64, None);
     while let Some((length, digest)) = read_head(&mut file, size.saturating_sub(offset))? {
         let first = offset.saturating_add(HEAD_BYTES as u64);
+        let mut good = true;
         if newest {
             let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
             file.read_exact(&mut bytes)?;
-            if blob_digest(&bytes) != digest {
-                break;
-            }
+            good = blob_digest(&bytes) == digest;
         } else {
             file.seek_relative(i64::from(length))?;
         }
-        places.insert(digest, Place { pack, offset: first, length });
-        offset = first.saturating_add(u64::from(length));
-    }
-    if offset == size {
-        return Ok(());
+        let begun = std::mem::replace(&mut offset, first.saturating_add(u64::from(length)));
+        if good {
+            places.insert(digest, Place { pack, offset: first, length });
+            whole = offset;
+        } else {
+            damaged.get_or_insert(begun);
+        }
     }
     let path = volume.place(&name);
     let pack = path.display();
+    if let Some(offset) = damaged.filter(|begun| *begun < whole) {
+        tracing::error!(%pack, offset, "a blob in a pack is damaged; those behind it are whole");
+    }
+    if whole == size {
+        return Ok(());
+    }
     if !newest {
         // What came before is whole: a name that is there is checked when it is read.
         tracing::error!(%pack, offset, "a pack has damage in it: what lies behind it is not found");
         return Ok(());
     }
-    tracing::warn!(%pack, offset, size, "cut off blobs that were never acknowledged");
+    tracing::warn!(%pack, whole, size, "cut off blobs that were never acknowledged");
     let mut disk = volume.append_to(&name)?;
-    disk.truncate(offset)?;
+    disk.truncate(whole)?;
     disk.sync()
+}
+
+/// What was found in all packs.
+#[derive(Debug, Default)]
+pub(crate) struct Checked {
+    /// How many packs there are.
+    pub(crate) packs: u64,
+    /// Blobs that have their digests, and their lengths.
+    pub(crate) whole: BTreeMap<Digest, u64>,
+    /// Bytes at the end of the newest that are no whole blob.
+    pub(crate) unfinished: u64,
+    /// What is damaged, in words.
+    pub(crate) damaged: Vec<String>,
+}
+
+/// Hashes every blob of every pack.
+pub(crate) fn check(volume: &dyn Volume) -> io::Result<Checked> {
+    let mut packs: Vec<u32> = volume.names()?.iter().filter_map(|name| number(name)).collect();
+    packs.sort_unstable();
+    let mut checked = Checked { packs: packs.len() as u64, ..Checked::default() };
+    for pack in &packs {
+        let name = name(*pack);
+        let (file, size) = volume.open(&name)?;
+        let mut file = io::BufReader::new(file);
+        let (mut offset, mut whole, mut bad) = (0u64, 0u64, Vec::new());
+        while let Some((length, digest)) = read_head(&mut file, size.saturating_sub(offset))? {
+            let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
+            file.read_exact(&mut bytes)?;
+            let begun = offset;
+            offset = offset.saturating_add(HEAD_BYTES as u64 + u64::from(length));
+            if blob_digest(&bytes) == digest {
+                checked.whole.insert(digest, length.into());
+                whole = offset;
+            } else {
+                bad.push((begun, digest));
+            }
+        }
+        let torn = if packs.last() == Some(pack) { whole } else { size };
+        let behind = |(at, _): &(u64, Digest)| *at >= torn;
+        let what = |(at, digest): &(u64, Digest)| format!("{name}: byte {at}: blob {digest}");
+        checked.damaged.extend(bad.iter().filter(|bad| !behind(bad)).map(what));
+        if torn < size {
+            checked.unfinished = size.saturating_sub(torn);
+        } else if offset != size {
+            checked.damaged.push(format!("{name}: what lies behind byte {offset} is not found"));
+        }
+    }
+    Ok(checked)
 }
 
 /// A frame's head, if a whole frame can follow it within `left` bytes.

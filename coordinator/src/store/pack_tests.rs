@@ -183,3 +183,21 @@ fn many_at_once_share_their_syncs() {
     assert_eq!(answers.iter().take(200).filter(Result::is_ok).count(), 200);
     assert!(syncs.load(Ordering::SeqCst) < 50, "{syncs:?} syncs for 200 blobs");
 }
+
+#[test]
+fn a_flipped_byte_in_the_newest_pack_costs_one_blob_and_none_behind_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let digests = {
+        let packs = open(dir.path());
+        [1, 2, 3].map(|n| append(&packs, &blob(n)).unwrap())
+    };
+    let path = dir.path().join(name(0));
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[HEAD_BYTES + blob(1).len() + HEAD_BYTES + 5] ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    let found = check(&Local(dir.path().to_owned())).unwrap();
+    assert_eq!((found.whole.len(), found.damaged.len(), found.unfinished), (2, 1, 0));
+    let packs = open(dir.path());
+    assert_eq!(digests.map(|digest| packs.contains(digest)), [true, false, true]);
+    assert_eq!(fs::read(&path).unwrap(), bytes, "nothing was cut off");
+}

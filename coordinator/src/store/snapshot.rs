@@ -41,7 +41,7 @@ pub fn name(records: u64) -> String {
 }
 
 /// The number of records that a snapshot's name says.
-pub(super) fn number(name: &str) -> Option<u64> {
+pub(crate) fn number(name: &str) -> Option<u64> {
     name.strip_prefix(PREFIX)?.parse().ok()
 }
 

@@ -1,6 +1,7 @@
 //! The coordinator as its users and its disk see it. The list of modules is the table of contents.
 #![allow(missing_docs)]
 
+mod backups_come_back;
 mod door_stays_open;
 mod http2_has_the_same_limits;
 mod ledger_decides;

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use borsh::BorshDeserialize;
+use florin_coordinator::config::Journal;
 use florin_coordinator::engine::{Effect, Engine, Event};
 use florin_coordinator::host::{ManualClock, Running};
-use florin_coordinator::config::Journal;
 use florin_coordinator::store::volume::Source;
 use florin_coordinator::store::{Blobs, Disk, Local, Record, Volume};
 use florin_coordinator::{Folder, Host, Parts, Valuer, ValuerError};
@@ -77,6 +77,7 @@ fn parts(ledger: &Arc<FakeLedger>, faults: u32) -> Parts {
         valuer: Box::new(FromOrder { faults }),
         clock: Arc::new(ManualClock::at(Tick(1_000))),
         place: echo(),
+        copier: None,
     }
 }
 

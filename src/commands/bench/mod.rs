@@ -6,6 +6,7 @@ mod contribution;
 mod door;
 mod ledger;
 mod peers;
+mod recovery;
 mod server;
 mod train;
 
@@ -97,6 +98,7 @@ pub(super) fn run(arguments: &Bench) -> anyhow::Result<Exit> {
         BenchName::Ledger => of_rows(ledger::run()?)?,
         BenchName::Server => of_rows(server::run()?)?,
         BenchName::Door => of_rows(door::run(arguments.door.connections)?)?,
+        BenchName::Recovery => of_rows(recovery::run()?)?,
         BenchName::Attacks => of_rows(attacks::run()?)?,
         BenchName::Contribution => contribution::run(arguments)?,
     };
