@@ -186,8 +186,8 @@ impl Host {
     ) -> Result<(Self, Running), StartError> {
         let (market, coordinator) = (parts.ledger.market(), parts.wallet.address());
         let owner = owner(market, coordinator);
-        Identity { market, coordinator }.write(folder.path())?;
         let (engine, journal) = keeper::open(&volume, owner, market, coordinator)?;
+        Identity { market, coordinator }.write(folder.path())?;
         let (keeper, snapshots) = keeper::Keeper::new(settings.clone());
         let known = engine.state().tasks.iter().map(|(id, task)| (*id, task.sequence)).collect();
         let (send_changes, changes) = watch::channel(known);
