@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
-use florin_learning::Engine;
+use florin_learning::{Engine, Room};
 use florin_protocol::{Digest, Rejection, Round, Signed, TaskId, TaskSpec, WorkOrder, WorkRecord};
 use florin_work::{Inputs, Outcome, WorkError};
 
@@ -50,13 +50,14 @@ impl From<BlobError> for ValuerError {
 /// The valuer that everybody has: [`florin_work::carry_out`] on a learning engine.
 pub struct WorkValuer {
     engine: Box<dyn Engine>,
+    room: Room,
 }
 
 impl WorkValuer {
-    /// On this engine.
+    /// On this engine; the decoded updates of a round lie in this room.
     #[must_use]
-    pub fn new(engine: Box<dyn Engine>) -> Self {
-        Self { engine }
+    pub fn new(engine: Box<dyn Engine>, room: Room) -> Self {
+        Self { engine, room }
     }
 }
 
@@ -70,9 +71,9 @@ impl Valuer for WorkValuer {
     ) -> Result<Outcome, ValuerError> {
         let base = blobs.read(order.base_model)?;
         let shown = blobs.read(order.holdout)?;
-        let previous = order.previous.iter().map(|digest| blobs.read(*digest));
+        let previous = order.previous.iter().map(|digest| blobs.map(*digest));
         let previous = previous.collect::<Result<Vec<_>, _>>()?;
-        let updates = order.entries.iter().map(|entry| blobs.read(entry.update));
+        let updates = order.entries.iter().map(|entry| blobs.map(entry.update));
         let updates = updates.collect::<Result<Vec<_>, _>>()?;
         let inputs = Inputs {
             spec,
@@ -82,6 +83,7 @@ impl Valuer for WorkValuer {
             entries: &order.entries,
             updates: &updates,
             previous: &previous,
+            room: &self.room,
         };
         florin_work::carry_out(&inputs, self.engine.as_mut()).map_err(|error| match error {
             WorkError::Valuation(_) | WorkError::Aggregation(_) | WorkError::Loss(_) => {

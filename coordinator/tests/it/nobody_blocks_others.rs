@@ -407,7 +407,8 @@ async fn a_second_provider_is_paid_after_the_firsts_wrong_record() {
         holdout: &blobs.read(order.holdout).unwrap(),
         entries: &order.entries,
         updates: &updates,
-        previous: &[],
+        previous: &florin_work::NOTHING,
+        room: &florin_learning::mapped::MEMORY,
     };
     let mut engine = florin_learning::engine(florin_learning::EngineKind::Reference, 1).unwrap();
     let result = florin_work::carry_out(&inputs, engine.as_mut()).unwrap().result;

@@ -78,7 +78,8 @@ pub(crate) fn trained(spec: &TaskSpec, from: &[u8], i: u8) -> Vec<u8> {
 }
 
 pub(crate) fn work_valuer() -> Box<dyn Valuer> {
-    Box::new(WorkValuer::new(florin_learning::engine(EngineKind::Reference, 1).unwrap()))
+    let engine = florin_learning::engine(EngineKind::Reference, 1).unwrap();
+    Box::new(WorkValuer::new(engine, florin_learning::Room::memory()))
 }
 
 impl Shop {

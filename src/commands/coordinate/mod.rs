@@ -122,7 +122,7 @@ fn parts(
         ledger,
         wallet: Arc::<Wallet>::clone(wallet),
         node,
-        valuer: Box::new(WorkValuer::new(engine)),
+        valuer: Box::new(WorkValuer::new(engine, config.room())),
         clock: Arc::new(SystemClock),
     };
     Ok((parts, lock))
