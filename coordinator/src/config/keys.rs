@@ -154,6 +154,14 @@ pub const KEYS: &[Key] = &[
         variable: "FLORIN_COORDINATOR_WORK_MEMORY_MIB",
     },
     Key {
+        name: "valuations_max",
+        meaning: "rounds of different tasks that are valued at once; a long one holds up the others only \
+                  when so many are long",
+        bounds: "1 to 64, default 2",
+        example: "2",
+        variable: "FLORIN_COORDINATOR_VALUATIONS_MAX",
+    },
+    Key {
         name: "rate.address_per_second",
         meaning: "requests a second that one IPv4 address or IPv6 /64 may make for long",
         bounds: "1 to 1000000, default 500",

@@ -87,6 +87,9 @@ pub struct Config {
     /// MiB of decoded updates in memory while a round is valued.
     #[serde(default = "defaults::work_memory_mib")]
     pub work_memory_mib: u64,
+    /// Rounds that are valued at once.
+    #[serde(default = "defaults::valuations_max")]
+    pub valuations_max: usize,
     /// How many requests who may make.
     #[serde(default)]
     pub rate: Rate,
@@ -137,6 +140,9 @@ mod defaults {
     }
     pub(super) const fn holdout_mib_max() -> u64 {
         1_024
+    }
+    pub(super) const fn valuations_max() -> usize {
+        2
     }
     pub(super) const fn work_memory_mib() -> u64 {
         1_024
@@ -190,6 +196,7 @@ impl Config {
             holdout_mib_max: defaults::holdout_mib_max(),
             round_mib_max: defaults::round_mib_max(),
             work_memory_mib: defaults::work_memory_mib(),
+            valuations_max: defaults::valuations_max(),
             rate: Rate::default(),
             tls: Tls::default(),
             http2: Http2::default(),
@@ -250,6 +257,7 @@ impl Config {
             ("holdout_mib_max", self.holdout_mib_max, 1, 4_096),
             ("round_mib_max", self.round_mib_max, 1, 1_048_576),
             ("work_memory_mib", self.work_memory_mib, 1, 1_048_576),
+            ("valuations_max", wide(self.valuations_max), 1, 64),
             ("ethereum.confirmations", chain.confirmations, 1, CONFIRMATIONS_MAX),
             ("ethereum.gas_max", chain.gas_max, 100_000, 1_000_000_000),
             ("ethereum.fee_max_wei", fee_max_wei, 1, 1_000_000_000_000_000),

@@ -1,5 +1,6 @@
 //! The coordinator's own computation of a round's work: the only file that calls [`florin_work`] for it.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
@@ -9,6 +10,7 @@ use florin_work::{Inputs, Outcome, WorkError};
 
 use super::Mailbox;
 use super::delayed::Delayed;
+use super::lanes::Load;
 use crate::engine::Event;
 use crate::store::{BlobError, Blobs};
 
@@ -131,17 +133,18 @@ pub(super) struct ValueJob {
 
 /// The valuation thread.
 pub(super) fn work(
-    jobs: Receiver<ValueJob>,
+    jobs: Receiver<Load<ValueJob>>,
     mut valuer: Box<dyn Valuer>,
     blobs: &Arc<Blobs>,
     mailbox: &Mailbox,
 ) {
     let mut jobs = Delayed::new(jobs);
     while let Some(job) = jobs.next() {
-        match carry_out(&job.what, job.failures, valuer.as_mut(), blobs, mailbox) {
+        let what = &job.what.job;
+        match carry_out(what, job.failures, valuer.as_mut(), blobs, mailbox) {
             Ok(()) => {}
             Err(why) => {
-                tracing::error!(task = %job.what.task, round = %job.what.round, %why, "valuation");
+                tracing::error!(task = %what.task, round = %what.round, %why, "valuation");
                 jobs.again(job);
             }
         }
@@ -160,7 +163,11 @@ fn carry_out(
         tracing::error!(%task, %round, %why, "the round is abandoned");
         told(mailbox.write(Event::ValuationFailed { task, round }).map(|_| ()))
     };
-    match valuer.carry_out(&job.order, &job.drawn, &job.spec, blobs) {
+    // A round that makes the valuer panic is that round's failure, and nobody else's.
+    let tried = AssertUnwindSafe(|| valuer.carry_out(&job.order, &job.drawn, &job.spec, blobs));
+    let tried = catch_unwind(tried)
+        .unwrap_or_else(|_| Err(ValuerError::Fault("the valuation panicked".to_owned())));
+    match tried {
         Ok(outcome) => {
             // Durable before the report that names it.
             blobs.put(&outcome.model).map_err(|error| error.to_string())?;
