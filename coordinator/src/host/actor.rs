@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::discloser::ShowJob;
 use super::keeper::{Keeper, with_fold};
+use super::lanes::Lanes;
 use super::prover::Debits;
 use super::settler::{LedgerJob, settlement};
 use super::valuer::{ValueJob, agrees, judge};
@@ -32,7 +33,7 @@ pub(super) struct Actor {
     pub(super) copier: Option<Copier>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) changes: watch::Sender<Sequences>,
-    pub(super) values: Sender<ValueJob>,
+    pub(super) values: Lanes<ValueJob>,
     pub(super) shows: Sender<ShowJob>,
     pub(super) ledger: Sender<LedgerJob>,
 }
@@ -246,7 +247,7 @@ impl Actor {
                 let running = state.running()?;
                 let (order, drawn) = (running.order.clone()?, running.drawn.clone());
                 let job = ValueJob { task, round, spec: state.spec.clone(), order, drawn };
-                return Some(self.values.send(job).is_ok());
+                return Some(self.values.send(job));
             }
             Effect::Post { task, round } => {
                 let state = tasks.get(&task)?;
