@@ -100,7 +100,7 @@ async fn answer(stream: UnixStream, host: &Host, data: &Path) -> io::Result<()> 
         .await
         .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     let answer = match serde_json::from_slice(&line) {
-        Ok(Request::Backup(dest)) => match make(host, data, &dest).await {
+        Ok(Request::Backup(dest)) => match back_up(host, data, &dest).await {
             Ok(made) => Answer::Made(made),
             Err(error) => Answer::Refused(error.to_string()),
         },
@@ -111,7 +111,11 @@ async fn answer(stream: UnixStream, host: &Host, data: &Path) -> io::Result<()> 
     stream.get_mut().write_all(&line).await
 }
 
-async fn make(host: &Host, data: &Path, dest: &Path) -> Result<Manifest, BackupError> {
+/// Copies the data folder of a running engine, as it is at one moment, into a new folder.
+///
+/// # Errors
+/// [`BackupError`].
+pub async fn back_up(host: &Host, data: &Path, dest: &Path) -> Result<Manifest, BackupError> {
     let (data, dest, files) = (data.to_owned(), dest.to_owned(), host.files());
     let host = host.clone();
     let runtime = tokio::runtime::Handle::current();

@@ -7,6 +7,7 @@ use std::path::Path;
 use florin_coordinator::backup::{self, BackupError, Manifest};
 use florin_coordinator::check::{Verdict, check};
 use florin_coordinator::config::Journal;
+use florin_coordinator::control::back_up;
 use florin_protocol::*;
 
 use crate::restart_continues::{Coordinator, new_ledger, start, start_with};
@@ -54,11 +55,6 @@ async fn play_one_round(market: &Coordinator) {
     }
 }
 
-async fn back_up(market: &Coordinator, data: &Path, dest: &Path) -> Manifest {
-    let moment = market.host.cut().await.unwrap();
-    backup::copy(data, dest, moment).unwrap()
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backup_of_a_running_market_comes_back_and_pays_nothing_twice() {
     for keep in [true, false] {
@@ -67,7 +63,7 @@ async fn a_backup_of_a_running_market_comes_back_and_pays_nothing_twice() {
         let settings = Journal { snapshot_events: 4, keep, ..Journal::default() };
         let market = start_with(&data, &ledger, 0, &settings);
         play_one_round(&market).await;
-        let manifest = back_up(&market, &data, &dest).await;
+        let manifest = back_up(&market.host, &data, &dest).await.unwrap();
         assert!(manifest.records > 5 && manifest.files > 1, "{manifest:?}");
         // The market goes on to its end, and the ledger with it: three rounds are paid.
         let (reports, refund) = market.play().await;
