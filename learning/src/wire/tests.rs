@@ -185,7 +185,8 @@ fn every_forgery_is_refused_by_its_own_code() {
     let top_k = Format::TopK { permille: 500 };
     let int8 = |at, with: &[u8]| (Format::Int8, at, with.to_vec());
     let scale = |value: f32| int8(0, &value.to_le_bytes());
-    let table: Vec<((Format, usize, Vec<u8>), &str)> = vec![
+    type Forgery = (Format, usize, Vec<u8>);
+    let table: Vec<(Forgery, &str)> = vec![
         (scale(f32::NAN), "UPDATE_WRONG_SCALE"),
         (scale(f32::INFINITY), "UPDATE_WRONG_SCALE"),
         (scale(-1.0), "UPDATE_WRONG_SCALE"),
