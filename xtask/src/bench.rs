@@ -15,7 +15,7 @@ enum Neighbours {
     Contribution,
 }
 
-const BENCHMARKS: [(&str, Neighbours); 7] = [
+const BENCHMARKS: [(&str, Neighbours); 8] = [
     ("aggregate", Neighbours::Learning),
     ("train", Neighbours::Learning),
     ("ledger", Neighbours::Nobody),
@@ -23,6 +23,7 @@ const BENCHMARKS: [(&str, Neighbours); 7] = [
     ("door", Neighbours::Nobody),
     ("contribution", Neighbours::Contribution),
     ("attacks", Neighbours::Nobody),
+    ("wire", Neighbours::Nobody),
 ];
 
 /// Runs one benchmark; `arguments` are its name, `--json FILE` and its own flags, which go to the

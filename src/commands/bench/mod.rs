@@ -8,6 +8,7 @@ mod ledger;
 mod peers;
 mod server;
 mod train;
+mod wire;
 
 use anyhow::Context;
 use serde::Serialize;
@@ -98,6 +99,9 @@ pub(super) fn run(arguments: &Bench) -> anyhow::Result<Exit> {
         BenchName::Server => of_rows(server::run()?)?,
         BenchName::Door => of_rows(door::run(arguments.door.connections)?)?,
         BenchName::Attacks => of_rows(attacks::run()?)?,
+        BenchName::Wire => {
+            of_rows(wire::run(arguments.wire.seeds, arguments.contribution.docs.as_deref())?)?
+        }
         BenchName::Contribution => contribution::run(arguments)?,
     };
     let mut table = Table::new(&["what", ">value", "unit", "bar", ""]);
