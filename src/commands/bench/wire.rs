@@ -93,7 +93,7 @@ pub(super) fn run(seeds: u64, docs: Option<&Path>) -> anyhow::Result<Vec<Row>> {
     Ok(rows.collect())
 }
 
-const HEADS: [&str; 5] = ["format", ">bytes", ">of f32", ">accuracy, %", ">less f32's, points"];
+const HEADS: [&str; 5] = ["format", ">bytes", ">of f32", ">accuracy, %", ">difference to f32, points"];
 
 /// The table's lines as text.
 fn lines(all: &[Measured]) -> Vec<[String; 5]> {
@@ -279,7 +279,7 @@ mod tests {
         let all = [measured(0, 20_000, [0.90, 0.94]), measured(2, 5_100, [0.88, 0.94])];
         let text = markdown(&lines(&all));
         let lines: Vec<&str> = text.trim().lines().collect();
-        assert_eq!(lines[0], "| format | bytes | of f32 | accuracy, % | less f32's, points |");
+        assert_eq!(lines[0], "| format | bytes | of f32 | accuracy, % | difference to f32, points |");
         assert_eq!(lines[2], "| f32 | 20,000 | 1.000 | 92.0 ± 2.8 | 0.0 ± 0.0 |");
         assert_eq!(lines[3], "| int8 | 5,100 | 0.255 | 91.0 ± 4.2 | -1.0 ± 1.4 |");
     }
