@@ -10,6 +10,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use anyhow::Context;
+use florin_learning::mapped::MEMORY;
 use florin_learning::{Dataset, Evaluator, Reference, Trainer};
 use florin_participant::BehaviourKind;
 use florin_protocol::limits::PUBLIC_STEPS_MAX;
@@ -189,7 +190,7 @@ impl Town {
     /// Trains the whole task; returns the accuracy of its last model.
     fn play(&self, spec: TaskSpec, carries: bool) -> anyhow::Result<f64> {
         let mut engine = Reference::new();
-        let (mut base, mut previous) = (self.base.clone(), Vec::new());
+        let (mut base, mut previous) = (self.base.clone(), Vec::<Vec<u8>>::new());
         let mut exposed = Vec::new();
         let mut kept: Kept = vec![None; self.people.len()];
         for round in 1..=spec.rounds.count {
@@ -209,6 +210,7 @@ impl Town {
                 entries: &entries,
                 updates: &updates,
                 previous: &previous,
+                room: &MEMORY,
             };
             let model = carry_out(&inputs, &mut engine)?.model;
             if model == base {
