@@ -70,7 +70,7 @@ pub(super) fn run(seeds: u64, docs: Option<&Path>) -> anyhow::Result<Vec<Row>> {
         for measured in &mut all {
             let spec = town.spec_in(measured.way.format);
             measured.bytes = update_bytes(&spec);
-            measured.accuracy.push(town.play(spec, measured.way.carries)?);
+            measured.accuracy.push(town.play(&spec, measured.way.carries)?);
         }
     }
     let lines = lines(&all);
@@ -94,7 +94,8 @@ pub(super) fn run(seeds: u64, docs: Option<&Path>) -> anyhow::Result<Vec<Row>> {
     Ok(rows.collect())
 }
 
-const HEADS: [&str; 5] = ["format", ">bytes", ">of f32", ">accuracy, %", ">difference to f32, points"];
+const HEADS: [&str; 5] =
+    ["format", ">bytes", ">of f32", ">accuracy, %", ">difference to f32, points"];
 
 /// The table's lines as text.
 fn lines(all: &[Measured]) -> Vec<[String; 5]> {
@@ -188,13 +189,13 @@ impl Town {
     }
 
     /// Trains the whole task; returns the accuracy of its last model.
-    fn play(&self, spec: TaskSpec, carries: bool) -> anyhow::Result<f64> {
+    fn play(&self, spec: &TaskSpec, carries: bool) -> anyhow::Result<f64> {
         let mut engine = Reference::new();
         let (mut base, mut previous) = (self.base.clone(), Vec::<Vec<u8>>::new());
         let mut exposed = Vec::new();
         let mut kept: Kept = vec![None; self.people.len()];
         for round in 1..=spec.rounds.count {
-            let (entries, updates) = self.updates(&spec, round, &base, &mut kept)?;
+            let (entries, updates) = self.updates(spec, round, &base, &mut kept)?;
             if !carries {
                 kept.fill(None);
             }
@@ -203,7 +204,7 @@ impl Town {
             let shown = self.holdout.show(&drawn).context("drawn rows are in the holdout")?;
             exposed.extend(&drawn);
             let inputs = Inputs {
-                spec: &spec,
+                spec,
                 base: &base,
                 drawn: &drawn,
                 holdout: &shown.to_bytes(),
@@ -220,7 +221,7 @@ impl Town {
             previous.insert(0, std::mem::replace(&mut base, model));
             previous.truncate(PUBLIC_STEPS_MAX);
         }
-        let params: Vec<f64> = check_model(&spec, &base)?.into_iter().map(f64::from).collect();
+        let params: Vec<f64> = check_model(spec, &base)?.into_iter().map(f64::from).collect();
         let model = florin_work::model_spec(&spec.model);
         let right = engine.correct(&model, &params, &self.test)?;
         Ok(right as f64 / self.test.rows() as f64)
@@ -281,7 +282,10 @@ mod tests {
         let all = [measured(0, 20_000, [0.90, 0.94]), measured(2, 5_100, [0.88, 0.94])];
         let text = markdown(&lines(&all));
         let lines: Vec<&str> = text.trim().lines().collect();
-        assert_eq!(lines[0], "| format | bytes | of f32 | accuracy, % | difference to f32, points |");
+        assert_eq!(
+            lines[0],
+            "| format | bytes | of f32 | accuracy, % | difference to f32, points |"
+        );
         assert_eq!(lines[2], "| f32 | 20,000 | 1.000 | 92.0 ± 2.8 | 0.0 ± 0.0 |");
         assert_eq!(lines[3], "| int8 | 5,100 | 0.255 | 91.0 ± 4.2 | -1.0 ± 1.4 |");
     }
