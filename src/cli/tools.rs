@@ -124,6 +124,8 @@ pub(crate) enum BenchName {
     Round,
     /// Honest requests beside thousands of slow, idle and dribbling connections
     Door,
+    /// A start on a journal of a million events, with snapshots and without
+    Recovery,
     /// What attackers of the demonstration's market earn, beside what they earn honestly
     Attacks,
     /// What updates are worth, beside shapiq and pyDVL

@@ -15,13 +15,14 @@ enum Neighbours {
     Contribution,
 }
 
-const BENCHMARKS: [(&str, Neighbours); 9] = [
+const BENCHMARKS: [(&str, Neighbours); 10] = [
     ("aggregate", Neighbours::Learning),
     ("train", Neighbours::Learning),
     ("ledger", Neighbours::Nobody),
     ("server", Neighbours::Nobody),
     ("round", Neighbours::Nobody),
     ("door", Neighbours::Nobody),
+    ("recovery", Neighbours::Nobody),
     ("contribution", Neighbours::Contribution),
     ("attacks", Neighbours::Nobody),
     ("wire", Neighbours::Nobody),

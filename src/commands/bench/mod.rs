@@ -6,6 +6,7 @@ mod contribution;
 mod door;
 mod ledger;
 mod peers;
+mod recovery;
 mod round;
 mod server;
 mod train;
@@ -100,6 +101,7 @@ pub(super) fn run(arguments: &Bench) -> anyhow::Result<Exit> {
         BenchName::Round => of_rows(round::run()?)?,
         BenchName::Server => of_rows(server::run()?)?,
         BenchName::Door => of_rows(door::run(arguments.door.connections)?)?,
+        BenchName::Recovery => of_rows(recovery::run()?)?,
         BenchName::Attacks => of_rows(attacks::run()?)?,
         BenchName::Wire => {
             of_rows(wire::run(arguments.wire.seeds, arguments.contribution.docs.as_deref())?)?
