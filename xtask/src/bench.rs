@@ -15,7 +15,7 @@ enum Neighbours {
     Contribution,
 }
 
-const BENCHMARKS: [(&str, Neighbours); 9] = [
+const BENCHMARKS: [(&str, Neighbours); 10] = [
     ("aggregate", Neighbours::Learning),
     ("train", Neighbours::Learning),
     ("ledger", Neighbours::Nobody),
@@ -25,6 +25,7 @@ const BENCHMARKS: [(&str, Neighbours); 9] = [
     ("recovery", Neighbours::Nobody),
     ("contribution", Neighbours::Contribution),
     ("attacks", Neighbours::Nobody),
+    ("wire", Neighbours::Nobody),
 ];
 
 /// Runs one benchmark; `arguments` are its name, `--json FILE` and its own flags, which go to the

@@ -10,6 +10,7 @@ mod recovery;
 mod round;
 mod server;
 mod train;
+mod wire;
 
 use anyhow::Context;
 use serde::Serialize;
@@ -102,6 +103,9 @@ pub(super) fn run(arguments: &Bench) -> anyhow::Result<Exit> {
         BenchName::Door => of_rows(door::run(arguments.door.connections)?)?,
         BenchName::Recovery => of_rows(recovery::run()?)?,
         BenchName::Attacks => of_rows(attacks::run()?)?,
+        BenchName::Wire => {
+            of_rows(wire::run(arguments.wire.seeds, arguments.contribution.docs.as_deref())?)?
+        }
         BenchName::Contribution => contribution::run(arguments)?,
     };
     let mut table = Table::new(&["what", ">value", "unit", "bar", ""]);
