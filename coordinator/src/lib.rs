@@ -32,7 +32,7 @@ pub use host::{
     ValuerError, WorkValuer,
 };
 pub use server::tls::{Tls, TlsError};
-pub use server::{App, router};
+pub use server::{App, openapi, router};
 pub use store::{Folder, FolderError};
 
 use host::Running;
@@ -148,12 +148,14 @@ impl Opened {
         };
         let watched = operator.map(|listener| {
             let (config, router) = (config.clone(), server::operator_router(app.clone()));
+            let seen = server::listen::Seen::default();
             tokio::spawn(async move {
                 let never = std::future::pending();
-                server::listen::serve(listener, router, &config, None, never).await;
+                server::listen::serve(listener, router, &config, None, seen, never).await;
             })
         });
-        server::listen::serve(listener, router(app), &config, tls, until).await;
+        let seen = app.door();
+        server::listen::serve(listener, router(app), &config, tls, seen, until).await;
         host.stop().await;
         if let Some(watched) = watched {
             watched.abort();

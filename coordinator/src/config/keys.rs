@@ -241,6 +241,14 @@ pub const KEYS: &[Key] = &[
         variable: "FLORIN_COORDINATOR_HTTP2_STREAMS_MAX",
     },
     Key {
+        name: "otlp.url",
+        meaning: "OpenTelemetry collector that gets a span for each request, over HTTP (protobuf); \
+                  none unless set",
+        bounds: "http://HOST:PORT or https://HOST",
+        example: "\"http://127.0.0.1:4318\"",
+        variable: "FLORIN_COORDINATOR_OTLP_URL",
+    },
+    Key {
         name: "ethereum.confirmations",
         meaning: "how many blocks deep something must be before it counts, its own block included",
         bounds: "1 to 64, default 1",

@@ -12,7 +12,7 @@ use florin_ledger::ethereum::Settings;
 use florin_ledger::limits::CONFIRMATIONS_MAX;
 use serde::Deserialize;
 
-pub use door::{Http2, Rate, Tls};
+pub use door::{Http2, Otlp, Rate, Tls};
 pub use keys::{KEYS, Key};
 pub(crate) use network::holder;
 pub use network::{BadNetwork, Network};
@@ -92,6 +92,9 @@ pub struct Config {
     /// HTTP/2 over TLS.
     #[serde(default)]
     pub http2: Http2,
+    /// Spans of requests, for a collector.
+    #[serde(default)]
+    pub otlp: Otlp,
     /// How it behaves towards an Ethereum node, where the market is on one.
     #[serde(default)]
     pub ethereum: Settings,
@@ -158,6 +161,9 @@ pub enum ConfigError {
     /// A certificate without its key, a key without its certificate, or a certificate twice.
     #[error("settings: {0} [TLS_SETTINGS]")]
     Tls(&'static str),
+    /// No address of a collector.
+    #[error("settings: otlp.url = {0:?}: use http://HOST:PORT or https://HOST [BAD_SETTINGS]")]
+    Otlp(String),
 }
 
 impl Config {
@@ -185,6 +191,7 @@ impl Config {
             rate: Rate::default(),
             tls: Tls::default(),
             http2: Http2::default(),
+            otlp: Otlp::default(),
             ethereum: Settings::default(),
         }
     }
@@ -256,6 +263,7 @@ impl Config {
                 return Err(ConfigError::OutOfBounds { key, value, bounds });
             }
         }
+        self.otlp.check()?;
         self.tls.check()
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use florin_protocol::{Code, Rejection, TaskId, Tick};
 use tokio::sync::{mpsc, watch};
@@ -11,7 +11,7 @@ use super::discloser::ShowJob;
 use super::prover::Debits;
 use super::settler::{LedgerJob, settlement};
 use super::valuer::{ValueJob, agrees, judge};
-use super::{Answer, Clock, Command, Question, Sequences, Written};
+use super::{Answer, Clock, Command, Question, Sequences, Vitals, Written};
 use crate::engine::{Effect, Engine, Event, Verdict};
 use crate::store::{AppendError, Journal, Record};
 
@@ -30,6 +30,7 @@ pub(super) struct Actor {
     pub(super) values: Sender<ValueJob>,
     pub(super) shows: Sender<ShowJob>,
     pub(super) ledger: Sender<LedgerJob>,
+    pub(super) vitals: Vitals,
 }
 
 /// What a batch came to, before and while it is made durable.
@@ -152,7 +153,7 @@ impl Actor {
     fn commit(&mut self, mut batch: Batch, now: Tick, room: bool) -> Next {
         let mut next = if room { Next::GoOn } else { Next::Stuck };
         if !batch.records.is_empty()
-            && let Err(error) = self.journal.append(&batch.records)
+            && let Err(error) = self.append(&batch.records)
         {
             tracing::error!(%error, "the journal takes nothing");
             let refused = refusal(&error);
@@ -173,6 +174,18 @@ impl Actor {
             question(&self.engine, now);
         }
         if batch.stop { Next::Stop } else { next }
+    }
+
+    fn append(&mut self, records: &[Record]) -> Result<(), AppendError> {
+        let begun = Instant::now();
+        let appended = self.journal.append(records);
+        match &appended {
+            Ok(()) => self.vitals.committed(records.len(), begun.elapsed()),
+            Err(_) => {
+                self.vitals.failed.inc();
+            }
+        }
+        appended
     }
 
     /// Forgets what was applied but is not durable: the engine becomes what the journal says.

@@ -22,10 +22,13 @@ mod discloser;
 mod prover;
 mod settler;
 mod valuer;
+mod vitals;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use settler::settlement;
 pub use valuer::{TRIES_MAX, Valuer, ValuerError, WorkValuer};
+
+pub(crate) use vitals::Vitals;
 
 use crate::engine::{Engine, Event, Verdict};
 use crate::store::{Blobs, Disk, Folder, Journal, OpenError};
@@ -114,6 +117,7 @@ pub struct Host {
     mailbox: Mailbox,
     changes: watch::Receiver<Sequences>,
     blobs: Arc<Blobs>,
+    vitals: Vitals,
 }
 
 /// The threads behind a [`Host`].
@@ -169,7 +173,9 @@ impl Host {
         let (send_shows, shows) = std::sync::mpsc::channel();
         let (send_ledger, ledger_jobs) = std::sync::mpsc::channel();
         let mailbox = Mailbox { commands };
-        let host = Self { mailbox: mailbox.clone(), changes, blobs: folder.blobs() };
+        let vitals = Vitals::default();
+        let seen = vitals.clone();
+        let host = Self { mailbox: mailbox.clone(), changes, blobs: folder.blobs(), vitals };
         let actor = actor::Actor {
             engine,
             journal,
@@ -178,6 +184,7 @@ impl Host {
             values: send_values,
             shows: send_shows,
             ledger: send_ledger,
+            vitals: seen,
         };
         let Parts { ledger, wallet, valuer, .. } = parts;
         let (blobs, to_engine) = (folder.blobs(), mailbox.clone());
@@ -248,6 +255,11 @@ impl Host {
     pub fn waiting(&self) -> usize {
         let commands = &self.mailbox.commands;
         commands.max_capacity().saturating_sub(commands.capacity())
+    }
+
+    /// What the engine's thread does to the disk.
+    pub(crate) const fn vitals(&self) -> &Vitals {
+        &self.vitals
     }
 
     /// Tells when a task's view changes.

@@ -1,6 +1,7 @@
 //! The coordinator as its users and its disk see it. The list of modules is the table of contents.
 #![allow(missing_docs)]
 
+mod document;
 mod door_stays_open;
 mod http2_has_the_same_limits;
 mod ledger_decides;
@@ -17,4 +18,5 @@ mod rules_refuse_by_name;
 mod shop;
 mod shutdown_finishes_uploads;
 mod support;
+mod the_document_is_the_interface;
 mod tls_is_spoken;

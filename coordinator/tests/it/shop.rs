@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
-use axum::http::{Request, StatusCode};
+use axum::http::{Method, Request, StatusCode};
 use florin_coordinator::host::{ManualClock, Running};
 use florin_coordinator::{App, Config, Folder, Host, Parts, Valuer, WorkValuer, router};
 use florin_learning::data::{DataSource, canonical_bytes, load};
@@ -21,6 +21,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tower::ServiceExt;
 
+use crate::document::{Answered, judge_answer, judge_request};
 use crate::support::*;
 
 pub(crate) struct Shop {
@@ -147,11 +148,16 @@ impl Shop {
         path: &str,
         body: impl Into<Body>,
     ) -> (StatusCode, Vec<u8>) {
-        let request = Request::builder().method(method).uri(format!("/v1/{path}"));
-        let request = request.body(body.into()).unwrap();
-        let answer = self.router.clone().oneshot(request).await.unwrap();
-        let status = answer.status();
-        (status, to_bytes(answer.into_body(), usize::MAX).await.unwrap().to_vec())
+        let (method, path) = (method.parse().unwrap(), format!("/v1/{path}"));
+        let request = Request::builder().method(&method).uri(&path).body(body.into()).unwrap();
+        let (parts, body) = self.router.clone().oneshot(request).await.unwrap().into_parts();
+        let body = to_bytes(body, usize::MAX).await.unwrap().to_vec();
+        // The ledger of this shop answers with the question.
+        if path != "/v1/ledger" {
+            let answered = Answered { status: parts.status, headers: &parts.headers, body: &body };
+            judge_answer(&method, &path, &answered);
+        }
+        (parts.status, body)
     }
 
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Rejection> {
@@ -163,7 +169,12 @@ impl Shop {
         path: &str,
         body: &impl Serialize,
     ) -> Result<T, Rejection> {
-        read(self.send("POST", path, serde_json::to_vec(body).unwrap()).await)
+        let body = serde_json::to_vec(body).unwrap();
+        let (status, answer) = self.send("POST", path, body.clone()).await;
+        if status.is_success() {
+            judge_request(&Method::POST, &format!("/v1/{path}"), &body);
+        }
+        read((status, answer))
     }
 
     /// The code of a refusal.
