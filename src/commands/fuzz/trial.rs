@@ -1,0 +1,139 @@
+//! One target's process: variants until the time is over, and the limits that each must keep.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::FOUND;
+use super::mutate::variant;
+use super::pool::{self, Pool};
+use super::targets::Target;
+use crate::cli::Fuzz;
+use crate::failure::Exit;
+
+/// Processor time that one input may take.
+const INPUT_TIME_MAX: Duration = Duration::from_secs(1);
+/// How often somebody looks whether an input takes longer.
+const LOOK: Duration = Duration::from_millis(100);
+/// Memory that the process may take beyond what it starts with; more is not given, and aborts it.
+const MEMORY_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// Largest input that is added to the corpus, in bytes.
+const KEPT_BYTES_MAX: usize = 2_048;
+
+/// Runs variants of a pool.
+pub(super) fn run(target: &Target, mut pool: Pool, arguments: &Fuzz) -> anyhow::Result<Exit> {
+    let last = arguments.input.as_ref().map(File::create).transpose()?;
+    limit_memory()?;
+    let number = Arc::new(AtomicU64::new(0));
+    watch(Arc::clone(&number), target.name);
+    std::panic::set_hook(Box::new(|panic| anstream::eprintln!("{panic}")));
+    let mut rng = StdRng::seed_from_u64(arguments.seed ^ seed_of(target.name));
+    let until = Instant::now() + Duration::from_secs(arguments.seconds.into());
+    let known = pool.inputs.clone();
+    let (mut tried, mut kept) = (0u64, 0u32);
+    let mut known = known.into_iter();
+    loop {
+        let (input, is_known) = match known.next() {
+            Some(input) => (input, true),
+            None if Instant::now() >= until => break,
+            None => (variant(&pool.inputs, &mut rng), false),
+        };
+        number.fetch_add(1, Ordering::Relaxed);
+        tried += 1;
+        if let Some(last) = &last {
+            note(last, &input)?;
+        }
+        let Ok(behaviour) = catch_unwind(AssertUnwindSafe(|| (target.run)(&input))) else {
+            let path = pool::keep(&arguments.corpus, target.name, "crash", &input)?;
+            anstream::println!("{}: a panic over {}", target.name, path.display());
+            std::process::exit(FOUND);
+        };
+        if pool.is_new(&behaviour) && !is_known {
+            if kept < arguments.keep && input.len() <= KEPT_BYTES_MAX {
+                pool::keep(&arguments.corpus, target.name, "found", &input)?;
+                kept += 1;
+            }
+            pool.add(input);
+        }
+    }
+    let (name, ways, memory) = (target.name, pool.ways(), most_memory_mib());
+    anstream::println!(
+        "{name}: {tried} inputs, {ways} ways to behave, {memory} MiB at most, seed {}",
+        arguments.seed
+    );
+    Ok(Exit::Done)
+}
+
+/// A different stream for each target.
+fn seed_of(name: &str) -> u64 {
+    name.bytes().fold(0, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte.into()))
+}
+
+/// Writes down what is about to be tried: its length, then its bytes.
+fn note(last: &File, input: &[u8]) -> anyhow::Result<()> {
+    let length = u32::try_from(input.len()).unwrap_or(u32::MAX).to_le_bytes();
+    let bytes = [length.as_slice(), input].concat();
+    last.write_all_at(&bytes, 0).context("the input's file")
+}
+
+/// What was written down last.
+pub(super) fn last_input(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let bytes = std::fs::read(path)?;
+    let (length, rest) = bytes.split_first_chunk::<4>().context("nothing was tried")?;
+    let length = usize::try_from(u32::from_le_bytes(*length))?;
+    Ok(rest.get(..length).context("the input is torn")?.to_vec())
+}
+
+/// Memory beyond the limit is not given.
+fn limit_memory() -> anyhow::Result<()> {
+    let limit = getrlimit(Resource::Data);
+    let now = own_memory_bytes().context("/proc/self/status has no VmData")?;
+    let most = now.saturating_add(MEMORY_BYTES_MAX);
+    setrlimit(Resource::Data, Rlimit { current: Some(most), maximum: limit.maximum })?;
+    Ok(())
+}
+
+fn status_kib(key: &str) -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+fn own_memory_bytes() -> Option<u64> {
+    status_kib("VmData").map(|kib| kib.saturating_mul(1_024))
+}
+
+fn most_memory_mib() -> u64 {
+    status_kib("VmHWM").unwrap_or_default() / 1_024
+}
+
+/// Aborts the process when one input takes too much processor time; whoever started it has the input.
+fn watch(number: Arc<AtomicU64>, name: &'static str) {
+    let used = || {
+        let now = clock_gettime(ClockId::ProcessCPUTime);
+        Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or_default())
+    };
+    std::thread::spawn(move || {
+        let (mut current, mut since) = (0, used());
+        loop {
+            std::thread::sleep(LOOK);
+            let now = number.load(Ordering::Relaxed);
+            if now != current {
+                (current, since) = (now, used());
+            } else if used().saturating_sub(since) > INPUT_TIME_MAX {
+                anstream::eprintln!("{name}: an input takes more than {INPUT_TIME_MAX:?}");
+                std::process::abort();
+            }
+        }
+    });
+}
