@@ -7,6 +7,7 @@
 //! * [`model`], [`params`], [`tensors`]: what a task declares, its parameters, their bytes.
 //! * [`engine`]: the traits [`Trainer`] and [`Evaluator`]; [`reference`] and, with the feature
 //!   `torch`, `torch` are the two engines behind them; [`select`] picks one.
+//! * [`mapped`]: files read, and rows filled, as if they lay in memory.
 //! * [`aggregate`]: many updates into one. [`affine`]: a round's models as a function of
 //!   coefficients, which is what valuation asks for; [`coalitions`]: very many of those models,
 //!   fast; [`path`]: what each of very many updates does to the loss.
@@ -43,6 +44,7 @@ pub mod aggregate;
 pub mod coalitions;
 pub mod data;
 pub mod engine;
+pub mod mapped;
 pub mod measure;
 pub mod model;
 mod parallel;
@@ -61,6 +63,7 @@ pub use aggregate::{AggregateError, MeanAccumulator, Rule, aggregate, aggregate_
 pub use coalitions::{Coalitions, Masks, Updates};
 pub use data::{DataSource, Dataset, RowChunks};
 pub use engine::{Engine, Evaluator, Step, Trained, Trainer, Training, mean};
+pub use mapped::{Mapped, Room, Rows};
 pub use model::{ModelSpec, TensorSpec};
 pub use params::Params;
 pub use partition::{Part, Partition, partition, split};

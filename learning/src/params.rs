@@ -108,18 +108,46 @@ pub fn norm(values: &[f32]) -> f64 {
 
 /// Sum of squares over eight interleaved lanes, then over the lanes.
 pub(crate) fn squares(values: &[f32]) -> f64 {
-    let mut lanes = [0.0_f64; 8];
-    let chunks = values.chunks_exact(8);
-    let rest = chunks.remainder();
-    for chunk in chunks {
-        for (lane, &value) in lanes.iter_mut().zip(chunk) {
+    let mut squares = Squares::default();
+    squares.add(0, values);
+    squares.sum()
+}
+
+/// The lanes of a [`norm`] that is taken piece by piece. A number's lane is its place, so that the
+/// norm has the same bits however the numbers are cut, and whether or not zeros are left out.
+#[derive(Debug, Clone, Default)]
+pub struct Squares([f64; 8]);
+
+impl Squares {
+    /// Adds the numbers from place `from` on. Places ascend from call to call.
+    pub fn add(&mut self, from: usize, values: &[f32]) {
+        let lead = (8 - from % 8) % 8;
+        let (ahead, aligned) = values.split_at(lead.min(values.len()));
+        for (lane, &value) in self.0[from % 8..].iter_mut().zip(ahead) {
             *lane += f64::from(value) * f64::from(value);
         }
+        let chunks = aligned.chunks_exact(8);
+        let rest = chunks.remainder();
+        let mut lanes = self.0;
+        for chunk in chunks {
+            for (lane, &value) in lanes.iter_mut().zip(chunk) {
+                *lane += f64::from(value) * f64::from(value);
+            }
+        }
+        for (lane, &value) in lanes.iter_mut().zip(rest) {
+            *lane += f64::from(value) * f64::from(value);
+        }
+        self.0 = lanes;
     }
-    for (lane, &value) in lanes.iter_mut().zip(rest) {
-        *lane += f64::from(value) * f64::from(value);
+
+    /// The norm of all that was added: bit for bit what [`norm`] says of the whole vector.
+    pub fn norm(&self) -> f64 {
+        self.sum().sqrt()
     }
-    lanes.iter().sum()
+
+    fn sum(&self) -> f64 {
+        self.0.iter().sum()
+    }
 }
 
 /// Where the first NaN or infinity stands. Looks at a block at a time, which the compiler turns into
@@ -182,6 +210,26 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_norm_taken_in_pieces_and_without_zeros_has_the_same_bits(
+            values in prop::collection::vec(-1e3_f32..1e3, 1..100), cut in 0_usize..100,
+            dropped in 0_usize..100,
+        ) {
+            let mut values = values;
+            let (cut, dropped) = (cut % values.len(), dropped % values.len());
+            values[dropped] = 0.0;
+            let whole = norm(&values);
+            let mut pieces = Squares::default();
+            pieces.add(0, &values[..cut]);
+            pieces.add(cut, &values[cut..]);
+            prop_assert_eq!(pieces.norm().to_bits(), whole.to_bits());
+            let mut without = Squares::default();
+            for (at, value) in values.iter().enumerate().filter(|(at, _)| *at != dropped) {
+                without.add(at, &[*value]);
+            }
+            prop_assert_eq!(without.norm().to_bits(), whole.to_bits());
+        }
+
         #[test]
         fn a_clipped_norm_is_never_above_the_limit_and_hardly_below(
             values in prop::collection::vec(-1e6_f32..1e6, 1..100), max in 1e-3_f64..1e3,

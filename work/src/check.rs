@@ -1,7 +1,7 @@
 //! Bytes that claim to be a model or an update: what they must be before anybody works with them.
 
-use florin_learning::params::norm as norm_of;
-use florin_learning::tensors::{self, DecodeError, decode, encoded_len};
+use florin_learning::params::{Squares, norm as norm_of};
+use florin_learning::tensors::{self, DecodeError, decode, encoded_len, walk};
 use florin_learning::{ModelSpec, TensorSpec};
 use florin_protocol::{Code, Model, Rejection, TaskSpec};
 
@@ -27,10 +27,16 @@ pub fn initial_model(model: &Model, seed: u64) -> Result<Vec<u8>, WorkError> {
     Ok(bytes_of(&model, &params))
 }
 
-/// The exact length in bytes of a model, and of an update, of this task.
+/// The exact length in bytes of a model of this task.
 #[must_use]
 pub fn model_bytes(spec: &TaskSpec) -> u64 {
     u64::try_from(encoded_len(&model_spec(&spec.model))).unwrap_or(u64::MAX)
+}
+
+/// The exact length in bytes of an update of this task.
+#[must_use]
+pub fn update_bytes(spec: &TaskSpec) -> u64 {
+    model_bytes(spec)
 }
 
 /// The canonical safetensors bytes of parameters or of a delta.
@@ -61,14 +67,40 @@ fn rejection(error: &DecodeError) -> Rejection {
 /// # Errors
 /// A [`Rejection`] that names what is wrong.
 pub fn check_model(spec: &TaskSpec, bytes: &[u8]) -> Result<Vec<f32>, Rejection> {
-    let model = model_spec(&spec.model);
-    let values = decode(&model, bytes).map_err(|error| rejection(&error))?;
-    if bytes_of(&model, &values) != bytes {
-        let message = "the tensors are right, but not in canonical form: write them in the model's \
-                       order, without metadata, as docs/protocol.md says";
-        return Err(Rejection::new(Code::UpdateWrongSchema, message));
-    }
-    Ok(values)
+    decode(&model_spec(&spec.model), bytes).map_err(|error| rejection(&error))
+}
+
+/// What is known of an update that passed every check.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Inspected {
+    /// Its L2 norm: the same bits, whichever way it was read.
+    pub norm: f64,
+}
+
+/// Checks an update of this task as [`check_update`] does, without keeping its numbers: beside `bytes`, which may be a
+/// mapped file, it takes a few kilobytes, however large the model is.
+///
+/// # Errors
+/// A [`Rejection`] that names what is wrong.
+pub fn inspect_update(spec: &TaskSpec, bytes: &[u8]) -> Result<Inspected, Rejection> {
+    read_update(spec, bytes, &mut |_, _| {})
+}
+
+/// Checks an update of this task and writes its delta to `out`, which must be as long as the model has parameters. After
+/// an error the numbers in `out` mean nothing.
+///
+/// # Errors
+/// A [`Rejection`] that names what is wrong.
+///
+/// # Panics
+/// If `out` has another length: a mistake of the caller.
+pub fn decode_update_into(spec: &TaskSpec, bytes: &[u8], out: &mut [f32]) -> Result<(), Rejection> {
+    let parameters = model_spec(&spec.model).parameters();
+    assert_eq!(out.len(), parameters, "a delta is as long as the model has parameters");
+    read_update(spec, bytes, &mut |from, piece| {
+        out[from..from + piece.len()].copy_from_slice(piece)
+    })
+    .map(|_| ())
 }
 
 /// Reads an update of this task: as a model, and within the task's norm.
@@ -76,13 +108,32 @@ pub fn check_model(spec: &TaskSpec, bytes: &[u8]) -> Result<Vec<f32>, Rejection>
 /// # Errors
 /// A [`Rejection`] that names what is wrong.
 pub fn check_update(spec: &TaskSpec, bytes: &[u8]) -> Result<Vec<f32>, Rejection> {
-    let delta = check_model(spec, bytes)?;
-    let (norm, max) = (norm_of(&delta), norm_max(spec.rounds.delta_norm_max));
+    // Bytes of a wrong length do not make anybody allocate.
+    if bytes.len() as u64 != update_bytes(spec) {
+        inspect_update(spec, bytes)?;
+    }
+    let mut delta = vec![0.0; model_spec(&spec.model).parameters()];
+    decode_update_into(spec, bytes, &mut delta)?;
+    Ok(delta)
+}
+
+fn read_update(
+    spec: &TaskSpec,
+    bytes: &[u8],
+    take: &mut dyn FnMut(usize, &[f32]),
+) -> Result<Inspected, Rejection> {
+    let mut squares = Squares::default();
+    walk(&model_spec(&spec.model), bytes, &mut |from, piece| {
+        squares.add(from, piece);
+        take(from, piece);
+    })
+    .map_err(|error| rejection(&error))?;
+    let (norm, max) = (squares.norm(), norm_max(spec.rounds.delta_norm_max));
     if norm > max * (1.0 + NORM_SLACK) {
         let message = format!("the update's norm is {norm:.6}: clip it to at most {max}");
         return Err(Rejection::new(Code::UpdateNormTooLarge, message));
     }
-    Ok(delta)
+    Ok(Inspected { norm })
 }
 
 /// Shortens a delta to the task's norm where it is longer.

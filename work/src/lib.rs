@@ -17,12 +17,17 @@ mod source;
 mod spot;
 
 pub use audit::{AuditInputs, Difference, audit_round, draw_differs};
-pub use check::{check_model, check_update, clip_update, encode, initial_model, model_bytes};
+pub use check::{
+    Inspected, check_model, check_update, clip_update, decode_update_into, encode, initial_model,
+    inspect_update, model_bytes, update_bytes,
+};
 pub use convert::{aggregation, model_spec, training};
 pub use holdout::{Committed, ShownError, check_shown};
 pub use round::{Disagreement, Inputs, Outcome, TOLERANCE_NANO, WorkError, agree, carry_out};
 pub use spot::{Spot, Spotted, escape_probability, spot_check_round};
 
+#[cfg(test)]
+mod check_tests;
 #[cfg(test)]
 mod large_tests;
 #[cfg(test)]
