@@ -111,6 +111,9 @@ pub(crate) struct Fuzz {
     /// Only this target, in this process
     #[arg(long, value_name = "NAME")]
     pub(crate) target: Option<String>,
+    /// With --target: take whatever behaves like this for a panic, to see that the target gets there
+    #[arg(long, value_name = "TEXT", requires = "target")]
+    pub(crate) plant: Option<String>,
     /// With --target: write each input here before it is tried
     #[arg(long, value_name = "FILE", requires = "target")]
     pub(crate) input: Option<PathBuf>,

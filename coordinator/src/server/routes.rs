@@ -44,7 +44,8 @@ const BODY: [Code; 4] = [Malformed, Truncated, TooLarge, WrongContentType];
 
 impl Route {
     fn of(verb: Verb, path: &'static str, handler: MethodRouter<App>, what: &'static str) -> Self {
-        let refuses = if path.contains('{') { vec![Malformed] } else { Vec::new() };
+        // A part that is empty makes another path.
+        let refuses = if path.contains('{') { vec![Malformed, NotFound] } else { Vec::new() };
         let (takes, answers) = (Body::Nothing, Vec::new());
         Self { verb, path, handler, what, query: &[], takes, answers, refuses }
     }

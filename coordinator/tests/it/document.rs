@@ -96,8 +96,6 @@ impl Document {
         let documented: Vec<&str> = contents(response).map(|(media, _)| media.as_str()).collect();
         match media {
             None if answer.body.is_empty() => Ok(()),
-            // Bytes need no type.
-            None if documented == ["application/octet-stream"] => Ok(()),
             Some(media) if !documented.contains(&media) => {
                 Err(format!("{media} is none of {documented:?}"))
             }

@@ -21,9 +21,6 @@ use crate::failure::Exit;
 use pool::Pool;
 use targets::{TARGETS, Target};
 
-/// Exit code of a process that found something and has said what.
-const FOUND: i32 = 1;
-
 /// Runs one target here, or all of them beside each other.
 pub(super) fn run(arguments: &Fuzz) -> anyhow::Result<Exit> {
     match &arguments.target {
@@ -68,7 +65,7 @@ fn all(arguments: &Fuzz) -> anyhow::Result<Exit> {
             continue;
         }
         broken += 1;
-        if status.code() != Some(FOUND) {
+        if status.code() != Some(Exit::No as i32) {
             // It could not say what happened: its last input can.
             let kept = keep_last(&arguments.corpus, target, &input);
             let what = kept.unwrap_or_else(|error| format!("(its input is lost: {error})"));

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
+use rand::RngExt;
 use rand::rngs::StdRng;
-use rand::{Rng, RngExt};
 
 use super::pool::INPUT_BYTES_MAX;
 
@@ -29,9 +29,10 @@ const FIGURES: [u64; 16] = [
     u64::MAX,
 ];
 /// The same, and others, as text.
-const TEXTS: [&str; 18] = [
+const TEXTS: [&str; 19] = [
     "0",
     "-1",
+    "65536",
     "1e999",
     "NaN",
     "18446744073709551615",

@@ -48,10 +48,12 @@ fn parties() -> Parties {
     Parties { market, buyer, coordinator, now: Tick(1_000) }
 }
 
+/// A task file that works.
+const TASK: &str = include_str!("task.toml");
+
 /// A task with a model of six parameters.
 static SMALL: LazyLock<TaskSpec> = LazyLock::new(|| {
-    let mut spec = task_file::check_text(task_file::TEMPLATE, &parties())
-        .expect("the template is a task that works");
+    let mut spec = task_file::check_text(TASK, &parties()).expect("task.toml is a task that works");
     spec.model = Model::Softmax { inputs: 2, classes: 2 };
     (spec.data.width, spec.data.classes) = (2, 2);
     spec
@@ -60,9 +62,11 @@ static SMALL: LazyLock<TaskSpec> = LazyLock::new(|| {
 /// An upload: as an update, as a model, and as a holdout's rows.
 fn safetensors(bytes: &[u8]) -> String {
     let update = florin_work::check_update(&SMALL, bytes);
+    let inspected = florin_work::inspect_update(&SMALL, bytes);
+    assert_eq!(said(&update), said(&inspected), "two ways to read an update");
     let model = florin_work::check_model(&SMALL, bytes);
     let rows = from_canonical_bytes(bytes);
-    format!("{:?} {:?} {:?}", said(&update), said(&model), said(&rows))
+    format!("{} {} {}", said(&update), said(&model), said(&rows))
 }
 
 fn said<T, E: std::fmt::Display>(result: &Result<T, E>) -> String {
@@ -72,12 +76,12 @@ fn said<T, E: std::fmt::Display>(result: &Result<T, E>) -> String {
 /// A message's bytes: what is taken must be written the same way again, in JSON too.
 fn message<T>(bytes: &[u8]) -> String
 where
-    T: Canonical + Serialize + DeserializeOwned + PartialEq + std::fmt::Debug,
+    T: Canonical + Serialize + DeserializeOwned + PartialEq,
 {
     match T::from_bytes(bytes) {
         Err(error) => error.to_string(),
         Ok(message) => {
-            assert_eq!(message.to_bytes(), bytes, "two ways to write one message");
+            assert!(message.to_bytes() == bytes, "two ways to write one message");
             same_in_json(&message);
             format!("taken: {}", std::any::type_name::<T>())
         }
@@ -86,11 +90,11 @@ where
 
 fn same_in_json<T>(message: &T)
 where
-    T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug,
+    T: Serialize + DeserializeOwned + PartialEq,
 {
     let text = serde_json::to_vec(message).expect("a message has a JSON form");
     let again: T = serde_json::from_slice(&text).expect("its JSON form is one");
-    assert_eq!(&again, message, "JSON says something else");
+    assert!(&again == message, "JSON says something else");
 }
 
 /// The first byte says which message the others are.
@@ -119,7 +123,7 @@ fn messages(bytes: &[u8]) -> String {
 /// A JSON body: what is taken must mean the same when it is written again.
 fn body<T>(bytes: &[u8]) -> String
 where
-    T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug,
+    T: Serialize + DeserializeOwned + PartialEq,
 {
     match serde_json::from_slice::<T>(bytes) {
         Err(error) => error.to_string(),

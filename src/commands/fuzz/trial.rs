@@ -14,7 +14,6 @@ use rand::rngs::StdRng;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::FOUND;
 use super::mutate::variant;
 use super::pool::{self, Pool};
 use super::targets::Target;
@@ -30,18 +29,27 @@ const MEMORY_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// Largest input that is added to the corpus, in bytes.
 const KEPT_BYTES_MAX: usize = 2_048;
 
-/// Runs variants of a pool.
-pub(super) fn run(target: &Target, mut pool: Pool, arguments: &Fuzz) -> anyhow::Result<Exit> {
-    let last = arguments.input.as_ref().map(File::create).transpose()?;
+/// Runs variants of a pool in this process, which is the target's own.
+pub(super) fn run(target: &Target, pool: Pool, arguments: &Fuzz) -> anyhow::Result<Exit> {
     limit_memory()?;
     let number = Arc::new(AtomicU64::new(0));
     watch(Arc::clone(&number), target.name);
     std::panic::set_hook(Box::new(|panic| anstream::eprintln!("{panic}")));
+    tries(target, pool, arguments, &number)
+}
+
+/// The corpus first, then variants until the time is over.
+fn tries(
+    target: &Target,
+    mut pool: Pool,
+    arguments: &Fuzz,
+    number: &AtomicU64,
+) -> anyhow::Result<Exit> {
+    let last = arguments.input.as_ref().map(File::create).transpose()?;
     let mut rng = StdRng::seed_from_u64(arguments.seed ^ seed_of(target.name));
     let until = Instant::now() + Duration::from_secs(arguments.seconds.into());
-    let known = pool.inputs.clone();
-    let (mut tried, mut kept) = (0u64, 0u32);
-    let mut known = known.into_iter();
+    let mut known = pool.inputs.clone().into_iter();
+    let mut kept = 0;
     loop {
         let (input, is_known) = match known.next() {
             Some(input) => (input, true),
@@ -49,14 +57,19 @@ pub(super) fn run(target: &Target, mut pool: Pool, arguments: &Fuzz) -> anyhow::
             None => (variant(&pool.inputs, &mut rng), false),
         };
         number.fetch_add(1, Ordering::Relaxed);
-        tried += 1;
         if let Some(last) = &last {
             note(last, &input)?;
         }
-        let Ok(behaviour) = catch_unwind(AssertUnwindSafe(|| (target.run)(&input))) else {
+        let planted = arguments.plant.as_deref();
+        let behaves = || {
+            let behaviour = (target.run)(&input);
+            assert!(!planted.is_some_and(|text| behaviour.contains(text)), "planted: {behaviour}");
+            behaviour
+        };
+        let Ok(behaviour) = catch_unwind(AssertUnwindSafe(behaves)) else {
             let path = pool::keep(&arguments.corpus, target.name, "crash", &input)?;
             anstream::println!("{}: a panic over {}", target.name, path.display());
-            std::process::exit(FOUND);
+            return Ok(Exit::No);
         };
         if pool.is_new(&behaviour) && !is_known {
             if kept < arguments.keep && input.len() <= KEPT_BYTES_MAX {
@@ -66,9 +79,11 @@ pub(super) fn run(target: &Target, mut pool: Pool, arguments: &Fuzz) -> anyhow::
             pool.add(input);
         }
     }
-    let (name, ways, memory) = (target.name, pool.ways(), most_memory_mib());
+    let (tried, ways) = (number.load(Ordering::Relaxed), pool.ways());
     anstream::println!(
-        "{name}: {tried} inputs, {ways} ways to behave, {memory} MiB at most, seed {}",
+        "{}: {tried} inputs, {ways} ways to behave, {} MiB at most, seed {}",
+        target.name,
+        most_memory_mib(),
         arguments.seed
     );
     Ok(Exit::Done)
@@ -136,4 +151,38 @@ fn watch(number: Arc<AtomicU64>, name: &'static str) {
             }
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(corpus: &Path, input: Option<&Path>) -> Fuzz {
+        let (corpus, input) = (corpus.to_owned(), input.map(Path::to_owned));
+        Fuzz { seconds: 60, seed: 1, corpus, keep: 0, target: None, plant: None, input }
+    }
+
+    #[test]
+    fn a_panic_two_changes_away_is_found_and_its_input_kept_and_tried_first() {
+        let corpus = tempfile::tempdir().unwrap();
+        std::fs::create_dir(corpus.path().join("planted")).unwrap();
+        std::fs::write(corpus.path().join("planted/seed"), b"size = 12, kind = 3").unwrap();
+        let run = |bytes: &[u8]| {
+            let text = String::from_utf8_lossy(bytes);
+            assert!(!(text.contains("size = 65536") || text.contains("kind = NaN")), "planted");
+            format!("{} words", text.split_whitespace().count())
+        };
+        let target = Target { name: "planted", run };
+        let input = corpus.path().join("input");
+        let arguments = settings(corpus.path(), Some(&input));
+        let number = AtomicU64::new(0);
+        let pool = || Pool::open(corpus.path(), "planted").unwrap();
+        assert_eq!(tries(&target, pool(), &arguments, &number).unwrap(), Exit::No);
+        let found = last_input(&input).unwrap();
+        assert!(catch_unwind(|| run(&found)).is_err());
+        // The next run trips over it before it makes anything up.
+        number.store(0, Ordering::Relaxed);
+        assert_eq!(tries(&target, pool(), &arguments, &number).unwrap(), Exit::No);
+        assert!(number.load(Ordering::Relaxed) <= 2);
+    }
 }
