@@ -15,11 +15,12 @@ enum Neighbours {
     Contribution,
 }
 
-const BENCHMARKS: [(&str, Neighbours); 7] = [
+const BENCHMARKS: [(&str, Neighbours); 8] = [
     ("aggregate", Neighbours::Learning),
     ("train", Neighbours::Learning),
     ("ledger", Neighbours::Nobody),
     ("server", Neighbours::Nobody),
+    ("round", Neighbours::Nobody),
     ("door", Neighbours::Nobody),
     ("contribution", Neighbours::Contribution),
     ("attacks", Neighbours::Nobody),
