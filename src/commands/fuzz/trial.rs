@@ -26,6 +26,8 @@ const INPUT_TIME_MAX: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(100);
 /// Memory that the process may take beyond what it starts with; more is not given, and aborts it.
 const MEMORY_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// Memory that a target's process may have held at any time, program and libraries included, in MiB.
+const RESIDENT_MIB_MAX: u64 = 256;
 /// Largest input that is added to the corpus, in bytes.
 const KEPT_BYTES_MAX: usize = 2_048;
 
@@ -80,12 +82,14 @@ fn tries(
         }
     }
     let (tried, ways) = (number.load(Ordering::Relaxed), pool.ways());
+    let (name, memory, seed) = (target.name, most_memory_mib(), arguments.seed);
     anstream::println!(
-        "{}: {tried} inputs, {ways} ways to behave, {} MiB at most, seed {}",
-        target.name,
-        most_memory_mib(),
-        arguments.seed
+        "{name}: {tried} inputs, {ways} ways to behave, {memory} MiB at most, seed {seed}"
     );
+    if arguments.target.is_some() && memory > RESIDENT_MIB_MAX {
+        anstream::println!("{name}: more than {RESIDENT_MIB_MAX} MiB");
+        return Ok(Exit::No);
+    }
     Ok(Exit::Done)
 }
 
