@@ -25,12 +25,12 @@ const USAGE: &str = "\
 cargo xtask COMMAND
 
   setup                    fetch libtorch and the test tools; a second run has nothing to do
-  demo [--seed N] [--ledger embedded|ethereum] [--rounds N] [--json FILE] ...
+  demo [--seed N] [--ledger embedded|ethereum] [--rounds N] [--format F] [--json FILE] ...
                            set up, build, and run a whole market on this machine
   test [CARGO TEST ARGUMENTS]
                            set up, then run every test of the workspace
   bench NAME [--json FILE] set up, build optimised, and measure: aggregate, train, ledger, server,
-                           contribution, attacks
+                           contribution, attacks, wire
   fuzz [--seconds N] [--seed N] [--target NAME] [--keep N]
                            hand every parser broken inputs, each in a process of its own
   contracts build|test|check|prove|lint
