@@ -11,7 +11,9 @@ mod demo;
 mod failure;
 mod files;
 mod genesis_file;
+mod log;
 mod market;
+mod otlp;
 mod parent;
 mod show;
 mod task_file;
@@ -23,7 +25,10 @@ use clap::Parser;
 fn main() -> ExitCode {
     be_quiet_when_nobody_reads();
     let cli = cli::Cli::parse();
-    start_log(cli.verbose);
+    // A coordinator's settings have a say in where its log goes.
+    if !matches!(cli.command, cli::Command::Coordinate(_)) {
+        log::start(cli.log(), None);
+    }
     // Anvil's keeper ends anvil first.
     if cli.exit_with_parent && !matches!(cli.command, cli::Command::Anvil(_)) {
         parent::exit_with_it();
@@ -45,22 +50,4 @@ fn be_quiet_when_nobody_reads() {
             tell(panic);
         }
     }));
-}
-
-/// Sends the log to standard error: warnings, and more with -v. `RUST_LOG` wins.
-fn start_log(verbose: u8) {
-    use std::io::IsTerminal;
-
-    use tracing_subscriber::EnvFilter;
-    let default = match verbose {
-        0 => "warn",
-        1 => "warn,florin=info",
-        _ => "info,florin=debug",
-    };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
-        .init();
 }

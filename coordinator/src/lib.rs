@@ -38,7 +38,7 @@ pub use host::{
     ValuerError, WorkValuer,
 };
 pub use server::tls::{Tls, TlsError};
-pub use server::{App, router};
+pub use server::{App, openapi, router};
 pub use store::{Folder, FolderError};
 
 use host::Running;
@@ -154,14 +154,16 @@ impl Opened {
         };
         let watched = operator.map(|listener| {
             let (config, router) = (config.clone(), server::operator_router(app.clone()));
+            let seen = server::listen::Seen::default();
             tokio::spawn(async move {
                 let never = std::future::pending();
-                server::listen::serve(listener, router, &config, None, never).await;
+                server::listen::serve(listener, router, &config, None, seen, never).await;
             })
         });
+        let seen = app.door();
         let asked = control::listen(&config.data)
             .map(|control| tokio::spawn(control.serve(host.clone(), config.data.clone())));
-        server::listen::serve(listener, router(app), &config, tls, until).await;
+        server::listen::serve(listener, router(app), &config, tls, seen, until).await;
         if let Some(asked) = asked {
             asked.abort();
         }

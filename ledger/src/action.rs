@@ -10,6 +10,7 @@ use crate::api::{Claim, Settlement, Slash, Terms};
 /// One write. Each variant is a method of [`crate::Ledger`], which says what it does and when it is refused.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Action {
     /// [`crate::Ledger::transfer`]
     Transfer {

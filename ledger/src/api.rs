@@ -12,6 +12,7 @@ pub type TxId = Digest;
 
 /// What the ledger needs to know of a task.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Terms {
     /// The task's id.
     pub task: TaskId,
@@ -65,6 +66,7 @@ impl Terms {
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Settlement {
     /// The task.
     pub task: TaskId,
@@ -86,6 +88,7 @@ pub struct Settlement {
 
 /// A claim of everything that a task has come to for one account: what it is owed, and what its bond owes.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Claim {
     /// The task.
     pub task: TaskId,
@@ -110,6 +113,7 @@ pub struct Claim {
     Serialize,
     Deserialize,
 )]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Claimed {
     /// Paid into the account's wallet.
     pub paid: Amount,
@@ -119,6 +123,7 @@ pub struct Claimed {
 
 /// What an arbiter takes from a bond or a pledged stake, and why.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Slash {
     /// The task under whose rules it happens.
     pub task: TaskId,
@@ -134,6 +139,7 @@ pub struct Slash {
 
 /// A posted settlement that is not final yet.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct PendingSettlement {
     /// What was posted.
     pub settlement: Settlement,
@@ -145,6 +151,7 @@ pub struct PendingSettlement {
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum SettlementStatus {
     /// Never posted, or cancelled and so free to be posted again.
     Unknown,
@@ -156,6 +163,7 @@ pub enum SettlementStatus {
 
 /// A task's books.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct TaskState {
     /// What it was opened with.
     pub terms: Terms,
@@ -192,6 +200,7 @@ pub struct TaskState {
     Serialize,
     Deserialize,
 )]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct BondState {
     /// At risk now.
     pub amount: Amount,
@@ -212,6 +221,7 @@ pub struct BondState {
     Serialize,
     Deserialize,
 )]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct StakeState {
     /// At risk now.
     pub amount: Amount,
@@ -223,6 +233,7 @@ pub struct StakeState {
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Posted {
     /// It stands now.
     New,
@@ -242,6 +253,7 @@ pub enum Posted {
     Deserialize,
     thiserror::Error,
 )]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Refusal {
     /// Not enough in the account that pays.
     #[error("{account} has {available} FLN, but {needed} FLN are needed")]

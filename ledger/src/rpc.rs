@@ -16,6 +16,7 @@ use crate::transaction::{Fate, Outcome, SignedTransaction};
 /// A question to a ledger, or a transaction for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = LedgerRequest))]
 pub enum Request {
     /// Which market is this?
     Market,
@@ -98,6 +99,7 @@ pub enum Request {
 /// What comes back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = LedgerResponse))]
 pub enum Response {
     /// To [`Request::Market`].
     Market(Market),

@@ -31,6 +31,7 @@ mod typed {
 
 /// An action of one account in one market. Its digest is its [`TxId`]: market, account and nonce make it unique.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Transaction {
     /// Chain and market.
     pub market: Market,
@@ -79,6 +80,7 @@ impl Transaction {
 
 /// A transaction and what claims to be its account's signature: ask [`SignedTransaction::check`].
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SignedTransaction {
     /// What is asked for.
     pub transaction: Transaction,
@@ -204,6 +206,7 @@ pub(crate) fn check_all(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Outcome {
     /// It was done; there is nothing more to say.
     Done,
@@ -222,6 +225,7 @@ pub enum Outcome {
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Fate {
     /// It was carried out.
     CarriedOut(Outcome),

@@ -71,8 +71,8 @@ pub use secret::{SECRET_BYTES_MAX, Secret, SecretError};
 pub use shutdown::Shutdown;
 pub use statement::{Balance, StatementError, Statements, TaskBalance, balance, statements};
 pub use wallet::{
-    DERIVATION_PATH, KEYSTORE_BYTES_MAX, NODE_KEY_CONTEXT, PHRASE_WORDS, Strength, Wallet,
-    WalletError,
+    DERIVATION_PATH, KEYSTORE_BYTES_MAX, KeystoreCost, NODE_KEY_CONTEXT, PHRASE_WORDS, Strength,
+    Wallet, WalletError, check_keystore,
 };
 
 use florin_ledger::LedgerError;

@@ -69,3 +69,16 @@ pub enum DecodeError {
 pub fn blob_digest(bytes: &[u8]) -> Digest {
     Digest(*blake3::hash(bytes).as_bytes())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn a_map_out_of_order_is_no_second_way_to_write_it() {
+        let read = |bytes: &[u8]| borsh::from_slice::<BTreeMap<u8, u8>>(bytes).ok();
+        assert_eq!(read(&[2, 0, 0, 0, 1, 9, 3, 9]), Some(BTreeMap::from([(1, 9), (3, 9)])));
+        assert_eq!(read(&[2, 0, 0, 0, 3, 9, 1, 9]), None);
+        assert_eq!(read(&[2, 0, 0, 0, 1, 9, 1, 9]), None);
+    }
+}

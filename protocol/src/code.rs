@@ -100,6 +100,10 @@ codes! {
     Internal = "INTERNAL",
     /// More requests or messages than an address or a wallet may send.
     RateLimited = "RATE_LIMITED",
+    /// The route exists, but not with this method.
+    MethodNotAllowed = "METHOD_NOT_ALLOWED",
+    /// A body of another type than the route takes.
+    WrongContentType = "WRONG_CONTENT_TYPE",
 }
 
 impl fmt::Display for Code {
@@ -111,6 +115,7 @@ impl fmt::Display for Code {
 /// An answer to a sender: a stable code and a sentence that says what would be right.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message} [{code}]")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Rejection {
     /// For machines.
     pub code: Code,

@@ -23,6 +23,7 @@ pub const TOP_K_PERMILLE_MAX: u16 = 500;
     Deserialize,
 )]
 #[serde(rename_all = "snake_case", tag = "kind", deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum UpdateFormat {
     /// Floats of 32 bits: as training made them.
     #[default]

@@ -23,6 +23,7 @@ use crate::task::{SpecError, require, wrong};
 /// judged by a row that anybody could have seen before.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Holdout {
     /// Root of the tree over them: [`RowTree`].
     pub root: Digest,

@@ -187,6 +187,7 @@ impl From<alloy_primitives::Address> for Address {
     Deserialize,
 )]
 #[serde(transparent)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ChainId(pub u64);
 
 impl fmt::Display for ChainId {
@@ -211,6 +212,7 @@ impl fmt::Display for ChainId {
     Serialize,
     Deserialize,
 )]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Market {
     /// The chain.
     pub chain: ChainId,
@@ -234,6 +236,7 @@ pub struct Market {
     Deserialize,
 )]
 #[serde(transparent)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Round(pub u32);
 
 impl Round {

@@ -58,6 +58,8 @@ mod money;
 pub mod pay;
 pub mod payout;
 mod report;
+#[cfg(feature = "schema")]
+mod schema;
 mod settle;
 mod sign;
 mod statement;

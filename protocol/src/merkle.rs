@@ -27,6 +27,7 @@ use crate::money::Amount;
     Serialize,
     Deserialize,
 )]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Totals {
     /// Owed to it, for data and infrastructure together.
     pub paid: Amount,

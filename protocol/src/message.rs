@@ -14,6 +14,7 @@ use crate::time::Tick;
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Scope {
     /// Chain and market.
     pub market: Market,
@@ -25,6 +26,7 @@ pub struct Scope {
 
 /// A participant's wish to be asked in a task's rounds; signed by its node key. Saying it again changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Enrol {
     /// Chain and market.
     pub market: Market,
@@ -42,6 +44,7 @@ impl Canonical for Enrol {
 
 /// The coordinator's invitation to one round; signed by its node key.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Offer {
     /// Market, task and round.
     pub scope: Scope,
@@ -67,6 +70,7 @@ impl Canonical for Offer {
 
 /// A promise of one particular update, made before anybody can read an upload; signed by the sender's node key.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Commit {
     /// Market, task and round.
     pub scope: Scope,
@@ -87,6 +91,7 @@ pub type UpdateId = Digest;
 
 /// What travels, signed by the sender's node key, in front of an update's safetensors bytes.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct UpdateHeader {
     /// Market, task and round.
     pub scope: Scope,
@@ -132,6 +137,7 @@ impl UpdateHeader {
 
 /// The coordinator's signed proof that it took an update, given only after update and journal are on disk.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Receipt {
     /// Market, task and round.
     pub scope: Scope,
@@ -155,6 +161,7 @@ impl Canonical for Receipt {
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Missing {
     /// No commit came in time.
     NoCommit,
@@ -169,6 +176,7 @@ pub enum Missing {
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum AbandonReason {
     /// Fewer updates than `cohort_min`.
     TooFewUpdates {
@@ -186,6 +194,7 @@ pub enum AbandonReason {
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum RoundOutcome {
     /// Valued and settled.
     Settled,

@@ -44,15 +44,19 @@ pub type Account = Address;
     Serialize,
     Deserialize,
 )]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Standing {
     /// Sum of its scores in nano-nats.
     #[serde(with = "crate::report::text")]
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub scored_nano: i128,
     /// Sum of its squared standard errors, in nano-nats squared.
     #[serde(with = "crate::report::text")]
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub variance: u128,
     /// The part of the payable score that weights have counted already, less what debits took back, in nano-nats.
     #[serde(with = "crate::report::text")]
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub counted_nano: u128,
     /// Running total paid for data.
     pub data: Amount,
@@ -77,6 +81,7 @@ impl Standing {
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Reason {
     /// Its scores stand out of their error: paid by weight.
     Paid,
@@ -94,11 +99,13 @@ pub enum Reason {
 
 /// One participant's part of a round.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Line {
     /// Who.
     pub account: Account,
     /// The part of its payable score that this round counts, in nano-nats.
     #[serde(with = "crate::report::text")]
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub weight: u128,
     /// Owed for it.
     pub payout: Amount,

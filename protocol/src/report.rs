@@ -14,6 +14,7 @@ use crate::pay::{Line, Standing};
 
 /// One accepted update.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Entry {
     /// Whose.
     pub sender: Address,
@@ -38,6 +39,7 @@ pub struct Entry {
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Origin {
     /// The update of this sender, which was committed earlier.
     Update(Address),
@@ -49,6 +51,7 @@ pub enum Origin {
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Repeat {
     /// What it repeats.
     pub of: Origin,
@@ -60,6 +63,7 @@ pub struct Repeat {
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Treatment {
     /// By what it was multiplied to be as long as the cohort's median; 1 if it was not.
     pub clip: Micro,
@@ -78,6 +82,7 @@ impl Default for Treatment {
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Scored {
     /// Whose update.
     pub account: Address,
@@ -93,6 +98,7 @@ pub struct Scored {
 
 /// What the valuation of a round found.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Valuation {
     /// Mean cross-entropy of the base model on the round's rows, in nano-nats.
     pub loss_before_nano: i64,
@@ -114,6 +120,7 @@ pub struct Valuation {
 #[derive(
     Clone, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Evidence {
     /// For every entry the slope of the improvement along its update at each node of the path, in nano-nats: the score
     /// is their sum by the quadrature's weights.
@@ -126,6 +133,7 @@ pub struct Evidence {
 /// A second opinion on the scores, from whole coalitions and without gradients. Everything in it but the worths follows
 /// from the worths.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Check {
     /// Version of the `odd` estimator that made it.
     pub version: u32,
@@ -141,6 +149,7 @@ pub struct Check {
 
 /// What one coalition is worth.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Worth {
     /// Places of its members among the round's entries, ascending.
     pub entries: Vec<u16>,
@@ -161,6 +170,7 @@ pub struct Worth {
     Serialize,
     Deserialize,
 )]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Metrics {
     /// Rows of the holdout that judged the round.
     pub rows: u32,
@@ -174,6 +184,7 @@ pub struct Metrics {
 
 /// Pay for one piece of verified work.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Infrastructure {
     /// Who did it.
     pub provider: Address,
@@ -187,6 +198,7 @@ pub struct Infrastructure {
 
 /// The rows by which a round was judged.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct HoldoutRound {
     /// By which they were drawn: nobody could know it before the reveals closed.
     pub seed: Digest,
@@ -196,6 +208,7 @@ pub struct HoldoutRound {
 
 /// One round, whole: from the bytes it names, every figure in it can be computed again.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Report {
     /// Layout of this structure: 1.
     pub version: u16,

@@ -200,6 +200,7 @@ impl fmt::Debug for NodeSigner {
 
 /// A message and a node key's signature over its digest. Says nothing about whose key it is: ask [`Signed::verify`].
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Signed<T> {
     /// What was said.
     pub body: T,
@@ -237,6 +238,7 @@ impl<T: Canonical> Canonical for Signed<T> {
     Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Role {
     /// Trains on its own data.
     Participant,
@@ -283,6 +285,7 @@ mod typed {
 
 /// A buyer's wish to end its task after the round that is running; signed by its wallet.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct CloseRequest {
     /// The task.
     pub task: TaskId,
@@ -317,6 +320,7 @@ impl CloseRequest {
 /// A wallet and a node key that vouch for each other: the wallet signs the node key, and the node key signs the same
 /// hash, so that neither can be claimed by somebody who does not hold both.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Registration {
     /// Chain and market.
     pub market: Market,

@@ -26,6 +26,7 @@ pub const SETTLE_MS_MARGIN: u64 = 60_000;
 /// A learning task. Its digest is its [`TaskId`].
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct TaskSpec {
     /// Layout of this structure: [`SPEC_VERSION`].
     pub version: u16,
@@ -64,6 +65,7 @@ pub struct TaskSpec {
 /// A model that both engines know how to build.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind", deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Model {
     /// Multinomial logistic regression.
     Softmax {
@@ -101,6 +103,7 @@ pub enum Model {
 /// What rows look like: the buyer's promise to participants.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DataSchema {
     /// Features of a row.
     pub width: u32,
@@ -111,6 +114,7 @@ pub struct DataSchema {
 /// Local training: SGD.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Training {
     /// Passes over the participant's rows in a round.
     pub epochs: u32,
@@ -131,6 +135,7 @@ pub struct Training {
 /// How rounds run. All times in milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RoundRules {
     /// How many rounds.
     pub count: u32,
@@ -172,6 +177,7 @@ pub struct RoundRules {
     Deserialize,
 )]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Protection {
     /// How long an update may be beside the others.
     pub clip: Clip,
@@ -193,6 +199,7 @@ pub struct Protection {
     Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Clip {
     /// As long as `delta_norm_max` allows.
     None,
@@ -216,6 +223,7 @@ pub enum Clip {
     Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Repeats {
     /// It counts like any other.
     Counted,
@@ -229,6 +237,7 @@ pub enum Repeats {
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case", tag = "rule", deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Aggregation {
     /// Mean weighted by counted rows. The rule that valuation measures exactly.
     Mean,
@@ -253,6 +262,7 @@ pub enum Aggregation {
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case", tag = "kind", deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Estimator {
     /// Aumann–Shapley by Gauss–Legendre quadrature along the round's path.
     Path {
@@ -266,6 +276,7 @@ pub enum Estimator {
 /// What is paid, and what is put at risk.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Budget {
     /// Locked for data.
     pub data: Amount,

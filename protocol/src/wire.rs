@@ -15,6 +15,7 @@ use crate::time::Tick;
 
 /// Who runs this market.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MarketInfo {
     /// The program's version.
     pub version: String,
@@ -33,6 +34,7 @@ pub struct MarketInfo {
 /// Which ledger keeps a market's money, and where it is found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum LedgerInfo {
     /// The coordinator's own chain: it answers `POST /v1/ledger`.
     Embedded,
@@ -43,6 +45,7 @@ pub enum LedgerInfo {
 /// Where a market's contracts are. Its genesis is the digest of chain and addresses, so that nobody can name others for
 /// the same market.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct EthereumInfo {
     /// The ERC-20 that everything is counted in.
     pub token: Address,
@@ -61,6 +64,7 @@ pub struct EthereumInfo {
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Phase {
     /// Published and funded; its base model or holdout has not been uploaded yet.
     AwaitingBlobs,
@@ -82,6 +86,7 @@ pub enum Phase {
 
 /// A task as anybody may see it now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct TaskView {
     /// Grows with every change of this view; ask for the next with `?after=`.
     pub sequence: u64,
@@ -117,6 +122,7 @@ pub struct TaskView {
 
 /// A task in a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct TaskSummary {
     /// The task's id.
     pub id: TaskId,
@@ -138,6 +144,7 @@ pub struct TaskSummary {
 
 /// Running totals and their proof: what a claim needs. Only final settlements have one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ClaimProof {
     /// The last final round.
     pub round: Round,
@@ -151,6 +158,7 @@ pub struct ClaimProof {
 
 /// A pledged provider's request for a blob that is not public yet; signed by its node key.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct BlobRequest {
     /// Chain and market.
     pub market: Market,
@@ -170,6 +178,7 @@ impl Canonical for BlobRequest {
 
 /// A provider's question for work; signed by its node key.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct WorkQuery {
     /// Chain and market.
     pub market: Market,
@@ -187,6 +196,7 @@ impl Canonical for WorkQuery {
 
 /// What became of a work record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct WorkVerdict {
     /// Units that will be paid with the round's settlement.
     pub units: u64,

@@ -12,6 +12,7 @@ use crate::time::Tick;
 /// "Value and aggregate this round": what a provider is asked to do, and all that it takes besides the task itself.
 /// Signed by the coordinator's node key. The same inputs give the same result on anybody's machine.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct WorkOrder {
     /// Market, task and round.
     pub scope: Scope,
@@ -37,6 +38,7 @@ impl Canonical for WorkOrder {
 
 /// What the work gives.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct WorkResult {
     /// What the updates were worth.
     pub valuation: Valuation,
@@ -48,6 +50,7 @@ pub struct WorkResult {
 
 /// A provider's claim to have done an order; signed by its node key.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct WorkRecord {
     /// Chain and market.
     pub market: Market,

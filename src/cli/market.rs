@@ -41,7 +41,7 @@ pub(crate) struct Coordinate {
     pub(crate) address_file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) wallet: WalletArg,
-    /// Limits on connections, uploads and rates, and tables [rate], [tls], [http2] and [ethereum], as TOML; every key
+    /// Limits on connections, uploads and rates, and tables [rate], [tls], [http2], [otlp] and [ethereum], as TOML; every key
     /// is optional, and docs/operations.md lists them
     #[arg(long, value_name = "FILE")]
     pub(crate) settings: Option<PathBuf>,

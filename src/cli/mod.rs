@@ -12,9 +12,11 @@ mod wallet;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use florin_learning::EngineKind;
 use florin_protocol::{Address, Amount};
+
+use crate::log::Manner;
 
 pub(crate) use account::{Audit, Balance, Claim, Statement, Transfer};
 pub(crate) use buyer::{
@@ -26,7 +28,7 @@ pub(crate) use chain::{
 pub(crate) use data::{Data, DataShow, DataSplit};
 pub(crate) use keeping::{Backup, Restore};
 pub(crate) use market::{Coordinate, Experiment, LedgerCommand, Participate, Provide};
-pub(crate) use tools::{Bench, BenchName, Demo, Doctor};
+pub(crate) use tools::{Bench, BenchName, Demo, Doctor, Fuzz};
 pub(crate) use wallet::{Wallet, WalletExport, WalletImport, WalletNew, WalletShow};
 
 /// A marketplace for trained models: buyers lock tokens behind a learning task, participants train on their own data,
@@ -47,9 +49,34 @@ pub(crate) struct Cli {
     /// Say more: -v what happens, -vv how.
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
+    /// How the log's lines look on standard error: text for people, json for programs
+    #[arg(
+        long,
+        global = true,
+        value_name = "FORMAT",
+        default_value = "text",
+        env = "FLORIN_LOG_FORMAT"
+    )]
+    pub(crate) log_format: LogFormat,
     /// Stop as soon as standard input closes: for a program that starts this one and must not leave it behind.
     #[arg(long, global = true, hide = true)]
     pub(crate) exit_with_parent: bool,
+}
+
+impl Cli {
+    /// How the log is kept.
+    pub(crate) const fn log(&self) -> Manner {
+        Manner { verbose: self.verbose, format: self.log_format }
+    }
+}
+
+/// How a log's lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people
+    Text,
+    /// One JSON object a line
+    Json,
 }
 
 /// What the program can do.
@@ -89,11 +116,16 @@ pub(crate) enum Command {
     /// Look at data, and cut it into shards
     #[command(subcommand)]
     Data(Data),
+    /// Print the OpenAPI description of a coordinator's interface, which it also serves at /openapi.json
+    Openapi,
     /// What this machine has, what is missing, and what to do about it
     Doctor(Doctor),
     /// Measure this program against its limits and its neighbours
     #[command(hide = true)]
     Bench(Bench),
+    /// Hand this program millions of broken inputs
+    #[command(hide = true)]
+    Fuzz(Fuzz),
     /// Run anvil until standard input closes: a development chain that nobody leaves behind
     #[command(hide = true)]
     Anvil(Anvil),

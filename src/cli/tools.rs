@@ -109,6 +109,32 @@ pub(crate) struct BenchContribution {
     pub(crate) docs: Option<PathBuf>,
 }
 
+/// `florin fuzz`
+#[derive(Debug, Args)]
+pub(crate) struct Fuzz {
+    /// For how long, beyond the corpus itself
+    #[arg(long, value_name = "N", default_value_t = 60)]
+    pub(crate) seconds: u32,
+    /// What repeats a run, as far as its time goes
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// The folder with a folder of inputs for each target; what breaks something is added to it
+    #[arg(long, value_name = "DIR", default_value = "tests/fuzz")]
+    pub(crate) corpus: PathBuf,
+    /// Add so many small inputs to each target's folder that behave in a way of their own
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) keep: u32,
+    /// Only this target, in this process
+    #[arg(long, value_name = "NAME")]
+    pub(crate) target: Option<String>,
+    /// With --target: take whatever behaves like this for a panic, to see that the target gets there
+    #[arg(long, value_name = "TEXT", requires = "target")]
+    pub(crate) plant: Option<String>,
+    /// With --target: write each input here before it is tried
+    #[arg(long, value_name = "FILE", requires = "target")]
+    pub(crate) input: Option<PathBuf>,
+}
+
 /// The benchmarks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BenchName {

@@ -9,7 +9,9 @@ mod claim;
 mod coordinate;
 mod data;
 mod doctor;
+mod fuzz;
 mod ledger;
+mod openapi;
 mod participate;
 mod provide;
 mod restore;
@@ -28,6 +30,7 @@ use crate::failure::Exit;
 
 /// Does what was asked.
 pub(crate) fn run(cli: Cli) -> anyhow::Result<Exit> {
+    let log = cli.log();
     match cli.command {
         Command::Anvil(command) => anvil::run(&command),
         Command::Audit(command) => audit::run(&command),
@@ -35,11 +38,13 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Balance(command) => balance::run(&command),
         Command::Bench(command) => bench::run(&command),
         Command::Claim(command) => claim::run(&command),
-        Command::Coordinate(command) => coordinate::run(&command),
+        Command::Coordinate(command) => coordinate::run(&command, log),
         Command::Data(command) => data::run(command),
         Command::Demo(command) => demo::run(&command),
         Command::Doctor(command) => doctor::run(&command),
+        Command::Fuzz(command) => fuzz::run(&command),
         Command::Ledger(command) => ledger::run(command),
+        Command::Openapi => openapi::run(),
         Command::Participate(command) => participate::run(&command),
         Command::Provide(command) => provide::run(&command),
         Command::Restore(command) => restore::run(&command),

@@ -133,6 +133,15 @@ impl From<SpecError> for Problem {
     }
 }
 
+/// The task that a file's text describes, before anything it names is read: no holdout and no model yet.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) fn check_text(text: &str, parties: &Parties) -> Result<TaskSpec, Failure> {
+    let spec = toml::from_str(text).map_err(Problem::from).and_then(|file| spec_of(&file, parties));
+    spec.map_err(|problem| problem.at(Path::new("task.toml"), text))
+}
+
 fn from_text(text: &str, folder: &Path, parties: &Parties) -> Result<Ready, Problem> {
     let file: TaskFile = toml::from_str(text)?;
     let mut spec = spec_of(&file, parties)?;

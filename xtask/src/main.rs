@@ -1,4 +1,5 @@
-//! The project's own commands: `cargo xtask setup | demo | test | bench NAME | contracts | deny`.
+//! The project's own commands: `cargo xtask setup | demo | test | bench NAME | fuzz | contracts |
+//! deny`.
 //!
 //! It depends on nothing but the standard library, so that the first command in a fresh clone
 //! starts within seconds. It never builds anything itself: it fetches, calls cargo, and gets out of
@@ -30,6 +31,8 @@ cargo xtask COMMAND
                            set up, then run every test of the workspace
   bench NAME [--json FILE] set up, build optimised, and measure: aggregate, train, ledger, server,
                            contribution, attacks, wire
+  fuzz [--seconds N] [--seed N] [--target NAME] [--keep N]
+                           hand every parser broken inputs, each in a process of its own
   contracts build|test|check|prove|lint
                            compile the contracts and write their ABI; test them; compare the ABI;
                            prove their arithmetic; look for known mistakes
@@ -57,6 +60,7 @@ fn run(arguments: &[String]) -> Result<ExitCode, Failure> {
         "demo" => market::demo(rest),
         "test" => market::test(rest),
         "bench" => bench::run(rest),
+        "fuzz" => market::fuzz(rest),
         "contracts" => contracts::run(rest),
         "deny" => expect_nothing("deny", rest).and_then(|()| deny::run()),
         "help" | "--help" | "-h" => {

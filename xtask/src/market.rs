@@ -1,4 +1,4 @@
-//! The two commands of the README: `demo` and `test`.
+//! The commands that build and run the program: `demo`, `test` and `fuzz`.
 
 use std::io::{self, IsTerminal};
 use std::process::{Command, ExitCode};
@@ -20,6 +20,16 @@ pub(crate) fn demo(arguments: &[String]) -> Result<ExitCode, Failure> {
     let mut florin = Command::new(process::root().join("target/debug/florin"));
     florin.arg("demo").args(arguments);
     point_to_anvil(&mut florin);
+    torch::point_to(&mut florin);
+    Err(process::become_program(&mut florin))
+}
+
+/// Sets up, builds, and becomes `florin fuzz`. The corpus is the checkout's.
+pub(crate) fn fuzz(arguments: &[String]) -> Result<ExitCode, Failure> {
+    setup::for_building()?;
+    build(&["build", "--workspace", "--bin", "florin"])?;
+    let mut florin = Command::new(process::root().join("target/debug/florin"));
+    florin.current_dir(process::root()).arg("fuzz").args(arguments);
     torch::point_to(&mut florin);
     Err(process::become_program(&mut florin))
 }

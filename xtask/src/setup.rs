@@ -27,6 +27,7 @@ pub(crate) fn everything() -> Result<(), Failure> {
     let _lock = lock()?;
     torch::fetch_if_missing()?;
     tools::python_if_missing()?;
+    tools::http_client_if_missing()?;
     tools::node_if_missing()?;
     contracts::install()
 }

@@ -10,6 +10,7 @@ use crate::{process, setup};
 
 const PYTHON_PINS: &str = "protocol/vectors/requirements.txt";
 const NODE_FOLDER: &str = "protocol/vectors";
+const HTTP_PINS: &str = "tests/schemathesis/requirements.txt";
 const BENCH_PINS: &str = "xtask/peers/requirements.txt";
 const CONTRIBUTION_PINS: &str = "xtask/peers/contribution-requirements.txt";
 const CONTRACT_PINS: &str = "contracts/requirements.txt";
@@ -23,6 +24,13 @@ pub(crate) fn python_folder() -> PathBuf {
 pub(crate) fn python_if_missing() -> Result<(), Failure> {
     let python = Python::find()?;
     packages_if_missing(&python, PYTHON_PINS, &python_folder(), "the vector tests' Python packages")
+}
+
+/// Fetches the fuzzing client that the coordinator's interface is tested with. The tests look for
+/// it there.
+pub(crate) fn http_client_if_missing() -> Result<(), Failure> {
+    let folder = process::tools_folder().join("http");
+    packages_if_missing(&Python::find()?, HTTP_PINS, &folder, "schemathesis")
 }
 
 /// Fetches the neighbours that benchmarks run beside us, and says where they lie.

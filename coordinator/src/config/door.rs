@@ -93,6 +93,31 @@ impl Tls {
     }
 }
 
+/// Where spans of requests go. Nowhere unless asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Otlp {
+    /// The collector's address, without a path.
+    pub url: Option<String>,
+}
+
+impl Otlp {
+    /// Whether the address can be one.
+    ///
+    /// # Errors
+    /// [`ConfigError::Otlp`].
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        let Some(url) = &self.url else {
+            return Ok(());
+        };
+        let address = url.parse::<hyper::Uri>().ok().filter(|uri| uri.host().is_some());
+        match address.as_ref().and_then(hyper::Uri::scheme_str) {
+            Some("http" | "https") => Ok(()),
+            _ => Err(ConfigError::Otlp(url.chars().take(200).collect())),
+        }
+    }
+}
+
 /// HTTP/2 over TLS. Off unless asked for: it has more ways to be attacked than HTTP/1.1, and participants need none of
 /// what it can do.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

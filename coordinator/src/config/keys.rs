@@ -257,6 +257,14 @@ pub const KEYS: &[Key] = &[
         variable: "FLORIN_COORDINATOR_HTTP2_STREAMS_MAX",
     },
     Key {
+        name: "otlp.url",
+        meaning: "OpenTelemetry collector that gets a span for each request, over HTTP (protobuf); \
+                  none unless set",
+        bounds: "http://HOST:PORT or https://HOST",
+        example: "\"http://127.0.0.1:4318\"",
+        variable: "FLORIN_COORDINATOR_OTLP_URL",
+    },
+    Key {
         name: "journal.snapshot_events",
         meaning: "events after which a snapshot of the state is written, so that a start need not \
                   read the whole journal",

@@ -14,7 +14,7 @@ use florin_ledger::ethereum::Settings;
 use florin_ledger::limits::CONFIRMATIONS_MAX;
 use serde::Deserialize;
 
-pub use door::{Http2, Rate, Tls};
+pub use door::{Http2, Otlp, Rate, Tls};
 pub use keys::{KEYS, Key};
 pub(crate) use network::holder;
 pub use network::{BadNetwork, Network};
@@ -104,6 +104,9 @@ pub struct Config {
     /// When the journal's state is kept, and what becomes of its old part.
     #[serde(default)]
     pub journal: Journal,
+    /// Spans of requests, for a collector.
+    #[serde(default)]
+    pub otlp: Otlp,
     /// How it behaves towards an Ethereum node, where the market is on one.
     #[serde(default)]
     pub ethereum: Settings,
@@ -176,6 +179,9 @@ pub enum ConfigError {
     /// A certificate without its key, a key without its certificate, or a certificate twice.
     #[error("settings: {0} [TLS_SETTINGS]")]
     Tls(&'static str),
+    /// No address of a collector.
+    #[error("settings: otlp.url = {0:?}: use http://HOST:PORT or https://HOST [BAD_SETTINGS]")]
+    Otlp(String),
 }
 
 impl Config {
@@ -206,6 +212,7 @@ impl Config {
             tls: Tls::default(),
             http2: Http2::default(),
             journal: Journal::default(),
+            otlp: Otlp::default(),
             ethereum: Settings::default(),
         }
     }
@@ -281,6 +288,7 @@ impl Config {
                 return Err(ConfigError::OutOfBounds { key, value, bounds });
             }
         }
+        self.otlp.check()?;
         self.tls.check()
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use florin_protocol::{Code, Rejection, TaskId, Tick};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -13,7 +13,7 @@ use super::lanes::Lanes;
 use super::prover::Debits;
 use super::settler::{LedgerJob, settlement};
 use super::valuer::{ValueJob, agrees, judge};
-use super::{Answer, Clock, Command, Copier, Question, Sequences, Written};
+use super::{Answer, Clock, Command, Copier, Question, Sequences, Vitals, Written};
 use crate::backup::{BackupError, Moment};
 use crate::engine::{Effect, Engine, Event, Verdict};
 use crate::identity::Identity;
@@ -36,6 +36,7 @@ pub(super) struct Actor {
     pub(super) values: Lanes<ValueJob>,
     pub(super) shows: Sender<ShowJob>,
     pub(super) ledger: Sender<LedgerJob>,
+    pub(super) vitals: Vitals,
 }
 
 /// What a batch came to, before and while it is made durable.
@@ -160,7 +161,7 @@ impl Actor {
     fn commit(&mut self, mut batch: Batch, now: Tick, room: bool) -> Next {
         let mut next = if room { Next::GoOn } else { Next::Stuck };
         if !batch.records.is_empty()
-            && let Err(error) = self.journal.append(&batch.records)
+            && let Err(error) = self.append(&batch.records)
         {
             tracing::error!(%error, "the journal takes nothing");
             let refused = refusal(&error);
@@ -187,6 +188,18 @@ impl Actor {
             let _ = cut.send(self.cut());
         }
         if batch.stop { Next::Stop } else { next }
+    }
+
+    fn append(&mut self, records: &[Record]) -> Result<(), AppendError> {
+        let begun = Instant::now();
+        let appended = self.journal.append(records);
+        match &appended {
+            Ok(()) => self.vitals.committed(records.len(), begun.elapsed()),
+            Err(_) => {
+                self.vitals.failed.inc();
+            }
+        }
+        appended
     }
 
     /// The moment that a backup is of: nothing is told, posted or written while this runs.

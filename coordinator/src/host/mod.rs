@@ -24,10 +24,13 @@ mod lanes;
 mod prover;
 mod settler;
 mod valuer;
+mod vitals;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use settler::settlement;
 pub use valuer::{TRIES_MAX, Valuer, ValuerError, WorkValuer};
+
+pub(crate) use vitals::Vitals;
 
 use crate::backup::{BackupError, Moment};
 use crate::config::Journal as JournalSettings;
@@ -133,6 +136,7 @@ pub struct Host {
     changes: watch::Receiver<Sequences>,
     blobs: Arc<Blobs>,
     files: Files,
+    vitals: Vitals,
 }
 
 /// The threads behind a [`Host`].
@@ -197,9 +201,11 @@ impl Host {
         let (send_shows, shows) = std::sync::mpsc::channel();
         let (send_ledger, ledger_jobs) = std::sync::mpsc::channel();
         let mailbox = Mailbox { commands };
+        let vitals = Vitals::default();
+        let seen = vitals.clone();
         let files = Files::default();
         let (blobs, held) = (folder.blobs(), Arc::clone(&files));
-        let host = Self { mailbox: mailbox.clone(), changes, blobs, files };
+        let host = Self { mailbox: mailbox.clone(), changes, blobs, files, vitals };
         let actor = actor::Actor {
             engine,
             journal,
@@ -210,6 +216,7 @@ impl Host {
             values: send_values,
             shows: send_shows,
             ledger: send_ledger,
+            vitals: seen,
         };
         let Parts { ledger, wallet, valuers, .. } = parts;
         let (rows, from_rows) = (folder.blobs(), mailbox.clone());
@@ -303,6 +310,11 @@ impl Host {
     pub fn waiting(&self) -> usize {
         let commands = &self.mailbox.commands;
         commands.max_capacity().saturating_sub(commands.capacity())
+    }
+
+    /// What the engine's thread does to the disk.
+    pub(crate) const fn vitals(&self) -> &Vitals {
+        &self.vitals
     }
 
     /// Tells when a task's view changes.

@@ -201,7 +201,9 @@ fn too_large(limit: u64) -> ApiError {
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> ApiResult<T> {
-    tokio::task::spawn_blocking(work)
+    // What it logs belongs to the request.
+    let span = tracing::Span::current();
+    tokio::task::spawn_blocking(move || span.in_scope(work))
         .await
         .map_err(|error| ApiError::fault("a computation was lost", &error))
 }

@@ -1,11 +1,12 @@
 //! Answers that are not what was asked for. The only file with status codes.
 
-use axum::Json;
-use axum::http::header::RETRY_AFTER;
+use axum::body::Body;
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use florin_ledger::LedgerError;
 use florin_protocol::{Code, Rejection, VerifyError};
+use serde::Serialize;
 
 use crate::store::BlobError;
 
@@ -80,18 +81,37 @@ impl From<BlobError> for ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let code = self.0.code;
-        let mut response = (status(code), Json(self.0)).into_response();
-        if status(code) == StatusCode::TOO_MANY_REQUESTS {
+        let status = status(self.0.code);
+        let mut response = status.into_response();
+        if status == StatusCode::TOO_MANY_REQUESTS {
             response.headers_mut().insert(RETRY_AFTER, RETRY_AFTER_S);
         }
-        // For whoever counts answers.
-        response.extensions_mut().insert(code);
+        // For whoever counts answers and knows the request's id: see [`explain`].
+        response.extensions_mut().insert(self.0);
         response
     }
 }
 
-const fn status(code: Code) -> StatusCode {
+/// A rejection as it travels.
+#[derive(Serialize)]
+struct Explained<'a> {
+    code: Code,
+    message: &'a str,
+    /// By which whoever was refused can name the request to the operator.
+    request_id: &'a str,
+}
+
+/// Gives a refusal its body, which names the request.
+pub(super) fn explain(response: &mut Response, rejection: &Rejection, request_id: &str) {
+    let explained = Explained { code: rejection.code, message: &rejection.message, request_id };
+    // Three texts can always be written.
+    let body = serde_json::to_vec(&explained).unwrap_or_default();
+    response.headers_mut().remove(CONTENT_LENGTH);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    *response.body_mut() = Body::from(body);
+}
+
+pub(super) const fn status(code: Code) -> StatusCode {
     match code {
         Code::Malformed | Code::Truncated => StatusCode::BAD_REQUEST,
         Code::BadSignature | Code::WeakKey => StatusCode::UNAUTHORIZED,
@@ -114,6 +134,8 @@ const fn status(code: Code) -> StatusCode {
         | Code::LedgerRefused => StatusCode::CONFLICT,
         Code::TaskClosed | Code::WorkGone => StatusCode::GONE,
         Code::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        Code::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+        Code::WrongContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         Code::BadTask
         | Code::BadRows
         | Code::UpdateNotFinite

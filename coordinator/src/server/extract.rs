@@ -1,7 +1,10 @@
 //! From bytes to messages: the only place where a [`Verified`] is made.
 
-use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request, State};
+use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
+use axum::middleware::Next;
+use axum::response::Response;
 use florin_protocol::{
     Address, BlobRequest, Canonical, Code, Commit, Enrol, Market, Role, Signed, TaskId, Tick,
     UpdateHeader, WorkQuery, WorkRecord,
@@ -46,6 +49,28 @@ pub(super) async fn read_whole(app: &App, request: Request, max: usize) -> ApiRe
             Err(error)
         }
     }
+}
+
+/// Refuses a body that says it is of another type than the route takes. One that does not say is taken for what it
+/// should be.
+pub(super) async fn only(
+    State((app, expected)): State<(App, &'static str)>,
+    request: Request,
+    next: Next,
+) -> ApiResult<Response> {
+    let Some(said) = request.headers().get(CONTENT_TYPE) else {
+        return Ok(next.run(request).await);
+    };
+    let said = String::from_utf8_lossy(said.as_bytes());
+    let essence = said.split(';').next().unwrap_or_default().trim();
+    if essence.eq_ignore_ascii_case(expected) {
+        return Ok(next.run(request).await);
+    }
+    let said: String = essence.chars().take(80).collect();
+    let message = format!("the body is said to be {said:?}; this route takes {expected}");
+    // Read to its end, so that its sender hears why.
+    Incoming::new(request.into_body(), app.config(), 0).drain().await;
+    Err(ApiError::new(Code::WrongContentType, message))
 }
 
 /// A message that names its sender, whose registered node key must have signed it.

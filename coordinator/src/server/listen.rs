@@ -14,6 +14,10 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -37,6 +41,35 @@ const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
 /// Pause after an accept failed, as it does when files run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// What a front door counts; cheap to copy.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    pub(super) accepted: Counter,
+    pub(super) held: Gauge,
+    pub(super) refused: Family<Why, Counter>,
+}
+
+/// Why a connection was closed before its time.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct Why {
+    why: &'static str,
+}
+
+impl Seen {
+    pub(super) fn came(&self) {
+        self.accepted.inc();
+        self.held.inc();
+    }
+
+    pub(super) fn left(&self) {
+        self.held.dec();
+    }
+
+    pub(super) fn refused(&self, why: &'static str) {
+        self.refused.get_or_create(&Why { why }).inc();
+    }
+}
+
 /// The address at the other end of a request's connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer(pub(super) IpAddr);
@@ -47,10 +80,11 @@ pub async fn serve(
     router: Router,
     config: &Config,
     tls: Option<Tls>,
+    seen: Seen,
     shutdown: impl Future<Output = Duration>,
 ) {
-    let door = Arc::new(Door::new(router, config, tls));
-    let places = Places::of(config);
+    let places = Places::of(config, seen.clone());
+    let door = Arc::new(Door::new(router, config, tls, seen));
     let (closing, closed) = watch::channel(false);
     let mut running = JoinSet::new();
     tokio::pin!(shutdown);
@@ -94,10 +128,11 @@ struct Door {
     http: http1::Builder,
     http2: http2::Builder<TokioExecutor>,
     tls: Option<Tls>,
+    seen: Seen,
 }
 
 impl Door {
-    fn new(router: Router, config: &Config, tls: Option<Tls>) -> Self {
+    fn new(router: Router, config: &Config, tls: Option<Tls>, seen: Seen) -> Self {
         let mut http = http1::Builder::new();
         // How long a head may take is watched by the stream, which knows idle connections from slow ones. hyper only asks
         // an idle stream for more if it has a limit of its own; it is never reached.
@@ -116,7 +151,7 @@ impl Door {
             .max_local_error_reset_streams(RESETS_MAX)
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
-        Self { router, http, http2, tls }
+        Self { router, http, http2, tls, seen }
     }
 
     async fn connection(
@@ -157,7 +192,10 @@ impl Door {
             Ok(Welcome { stream, protocol: Protocol::Http2 }) => {
                 self.speak_http2(*stream, from, pulse, closed).await;
             }
-            Err(error) => tracing::debug!(%from, %error, "no TLS connection"),
+            Err(error) => {
+                self.seen.refused("tls");
+                tracing::debug!(%from, %error, "no TLS connection");
+            }
         }
     }
 

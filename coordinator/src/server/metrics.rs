@@ -8,16 +8,19 @@ use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use florin_protocol::{Amount, Code, Phase};
+use florin_protocol::{Amount, Code, Phase, RoundOutcome};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
+use super::listen::Seen;
 use crate::engine::Engine;
+use crate::host::Vitals;
 
 /// Bounds of the latency histograms, in seconds.
 const LATENCIES: [f64; 12] =
@@ -60,7 +63,23 @@ struct OfPool {
     pool: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfKind {
+    kind: &'static str,
+}
+
 type Number = Gauge<f64, AtomicU64>;
+
+/// What waits and what is under way in the server, now.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Load {
+    /// Commands that wait for the engine.
+    pub(super) queue: usize,
+    /// Uploads by kind.
+    pub(super) uploads: [(&'static str, u64); 2],
+    /// Bytes that have arrived and are being checked, by kind.
+    pub(super) room: [(&'static str, u64); 2],
+}
 
 /// The market in numbers, as the engine has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,9 +87,11 @@ pub(super) struct Picture {
     tasks: Vec<(&'static str, i64)>,
     enrolled: i64,
     rounds: u64,
+    abandoned: u64,
     unsettled: i64,
     deposited: Vec<Amount>,
     paid: Vec<Amount>,
+    escrow: Vec<Amount>,
 }
 
 impl Picture {
@@ -81,6 +102,11 @@ impl Picture {
         let last = |task: &crate::engine::state::TaskState| {
             task.past.last().map(|past| [past.report.data_total, past.report.infrastructure_total])
         };
+        let budget = |task: &crate::engine::state::TaskState| {
+            [task.spec.budget.data, task.spec.budget.infrastructure]
+        };
+        let past = || tasks().flat_map(|task| &task.past);
+        let abandoned = past().filter(|p| matches!(p.report.outcome, RoundOutcome::Abandoned(_)));
         Self {
             tasks: PHASES
                 .iter()
@@ -90,9 +116,16 @@ impl Picture {
                 .collect(),
             enrolled: count(tasks().map(|task| task.enrolled.len()).fold(0, usize::saturating_add)),
             rounds: tasks().fold(0, |all, task| all.saturating_add(task.past.len() as u64)),
+            abandoned: abandoned.count() as u64,
             unsettled: count(tasks().map(|t| t.unsettled.len()).fold(0, usize::saturating_add)),
-            deposited: pools(tasks().map(|t| [t.spec.budget.data, t.spec.budget.infrastructure])),
+            deposited: pools(tasks().map(budget)),
             paid: pools(tasks().filter_map(last)),
+            escrow: pools(tasks().filter(|task| task.phase() != Phase::Done).map(|task| {
+                let [paid, services] = last(task).unwrap_or_default();
+                let [data, infrastructure] = budget(task);
+                let left = |all: Amount, paid| all.minus(paid).unwrap_or_default();
+                [left(data, paid), left(infrastructure, services)]
+            })),
         }
     }
 }
@@ -109,97 +142,181 @@ fn pools(amounts: impl Iterator<Item = [Amount; 2]>) -> Vec<Amount> {
 
 /// All counters of one server.
 pub(super) struct Metrics {
-    registry: Mutex<Registry>,
+    registry: Registry,
+    door: Seen,
     answers: Family<Answered, Counter>,
     seconds: Family<OfRoute, Histogram>,
+    in_flight: Gauge,
     received: Counter,
+    sent: Counter,
     rejections: Family<OfCode, Counter>,
     queue: Gauge,
+    uploads: Family<OfKind, Gauge>,
+    room: Family<OfKind, Gauge>,
     tasks: Family<OfPhase, Gauge>,
     enrolled: Gauge,
     rounds: Gauge,
+    abandoned: Gauge,
     unsettled: Gauge,
     deposited: Family<OfPool, Number>,
     paid: Family<OfPool, Number>,
+    escrow: Family<OfPool, Number>,
+    /// Nobody sees the gauges of one look while another look sets them.
+    looking: Mutex<()>,
 }
 
-impl Default for Metrics {
-    fn default() -> Self {
-        let metrics = Self {
-            registry: Mutex::default(),
-            answers: Family::default(),
-            seconds: Family::new_with_constructor(|| Histogram::new(LATENCIES)),
-            received: Counter::default(),
-            rejections: Family::default(),
-            queue: Gauge::default(),
-            tasks: Family::default(),
-            enrolled: Gauge::default(),
-            rounds: Gauge::default(),
-            unsettled: Gauge::default(),
-            deposited: Family::default(),
-            paid: Family::default(),
-        };
-        metrics.register();
-        metrics
+/// A request under way, until it is dropped.
+pub(super) struct Begun(Gauge);
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        self.0.dec();
     }
 }
 
 impl Metrics {
-    fn register(&self) {
-        let mut registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Nothing has happened yet.
+    pub(super) fn new(vitals: &Vitals) -> Self {
+        let mut metrics = Self {
+            registry: Registry::default(),
+            door: Seen::default(),
+            answers: Family::default(),
+            seconds: Family::new_with_constructor(|| Histogram::new(LATENCIES)),
+            in_flight: Gauge::default(),
+            received: Counter::default(),
+            sent: Counter::default(),
+            rejections: Family::default(),
+            queue: Gauge::default(),
+            uploads: Family::default(),
+            room: Family::default(),
+            tasks: Family::default(),
+            enrolled: Gauge::default(),
+            rounds: Gauge::default(),
+            abandoned: Gauge::default(),
+            unsettled: Gauge::default(),
+            deposited: Family::default(),
+            paid: Family::default(),
+            escrow: Family::default(),
+            looking: Mutex::default(),
+        };
+        let mut registry = Registry::default();
         let all = registry.sub_registry_with_prefix("florin");
+        metrics.register_server(all);
+        metrics.register_market(all);
+        register_journal(all, vitals);
+        metrics.registry = registry;
+        metrics
+    }
+
+    fn register_server(&self, all: &mut Registry) {
+        let version = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
+        all.register("build", "Which program this is", version);
         all.register("http_answers", "Requests answered", self.answers.clone());
         let what = "Time from a request's head to its answer's head";
         all.register_with_unit("http_duration", what, Unit::Seconds, self.seconds.clone());
-        let what = "Bytes of the bodies that requests announced";
+        let what = "Requests that came and are not answered yet, long polls among them";
+        all.register("http_in_flight", what, self.in_flight.clone());
+        let what = "Bytes of requests' bodies";
         all.register_with_unit("http_received", what, Unit::Bytes, self.received.clone());
+        let what = "Bytes of answers' bodies";
+        all.register_with_unit("http_sent", what, Unit::Bytes, self.sent.clone());
         all.register("rejections", "Answers that were no, by their code", self.rejections.clone());
+        let what = "Connections that got a place";
+        all.register("connections_accepted", what, self.door.accepted.clone());
+        all.register("connections_held", "Connections there are", self.door.held.clone());
+        let what = "Connections closed before their time: too many of one address, no TLS \
+                    handshake, gave way to another";
+        all.register("connections_refused", what, self.door.refused.clone());
+        all.register("uploads_in_flight", "Uploads under way", self.uploads.clone());
+        let what = "Bytes that have arrived and are being checked";
+        all.register_with_unit("upload_room_used", what, Unit::Bytes, self.room.clone());
         all.register("engine_queue", "Commands that wait for the engine", self.queue.clone());
+    }
+
+    fn register_market(&self, all: &mut Registry) {
         all.register("tasks", "Tasks by phase", self.tasks.clone());
         let what = "Participants enrolled, counted once for each task";
         all.register("enrolled", what, self.enrolled.clone());
         all.register("rounds_reported", "Rounds that have a report", self.rounds.clone());
+        let what = "Rounds among them that ended without a valuation";
+        all.register("rounds_abandoned", what, self.abandoned.clone());
         let what = "Settlements that are not final yet";
         all.register("settlements_pending", what, self.unsettled.clone());
-        let what =
-            "Florins deposited for all tasks this coordinator has known, for people: rounded";
+        let what = "Florins deposited for all tasks this coordinator has known, rounded";
         all.register("deposited_florins", what, self.deposited.clone());
-        let what = "Florins that reports have come to, for people: rounded";
+        let what = "Florins that reports have come to, rounded";
         all.register("paid_florins", what, self.paid.clone());
+        let what = "Florins of tasks not done that no report has given to anybody, rounded";
+        all.register("escrow_florins", what, self.escrow.clone());
     }
 
     /// Counts one answer. `route` is the pattern that matched, never what a peer wrote.
-    pub(super) fn answered(&self, route: &str, status: u16, took: Duration, received: u64) {
+    pub(super) fn answered(&self, route: &str, status: u16, took: Duration) {
         let route = route.to_owned();
         self.seconds.get_or_create(&OfRoute { route: route.clone() }).observe(took.as_secs_f64());
         self.answers.get_or_create(&Answered { route, status }).inc();
-        self.received.inc_by(received);
     }
 
     pub(super) fn rejected(&self, code: Code) {
         self.rejections.get_or_create(&OfCode { code: code.as_str() }).inc();
     }
 
-    /// Everything, with the market as it is now.
-    pub(super) fn text(&self, picture: &Picture, queue: usize) -> Result<String, std::fmt::Error> {
-        self.queue.set(i64::try_from(queue).unwrap_or(i64::MAX));
+    pub(super) fn begin(&self) -> Begun {
+        self.in_flight.inc();
+        Begun(self.in_flight.clone())
+    }
+
+    pub(super) fn door(&self) -> Seen {
+        self.door.clone()
+    }
+
+    pub(super) fn received(&self) -> Counter {
+        self.received.clone()
+    }
+
+    pub(super) fn sent(&self) -> Counter {
+        self.sent.clone()
+    }
+
+    /// Everything, with market and server as they are now.
+    pub(super) fn text(&self, picture: &Picture, load: &Load) -> Result<String, std::fmt::Error> {
+        let _alone = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
+        let whole = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+        self.queue.set(whole(load.queue as u64));
+        for (family, now) in [(&self.uploads, &load.uploads), (&self.room, &load.room)] {
+            for (kind, count) in now {
+                family.get_or_create(&OfKind { kind }).set(whole(*count));
+            }
+        }
         for (phase, count) in &picture.tasks {
             self.tasks.get_or_create(&OfPhase { phase }).set(*count);
         }
         self.enrolled.set(picture.enrolled);
-        self.rounds.set(i64::try_from(picture.rounds).unwrap_or(i64::MAX));
+        self.rounds.set(whole(picture.rounds));
+        self.abandoned.set(whole(picture.abandoned));
         self.unsettled.set(picture.unsettled);
-        for (family, amounts) in
-            [(&self.deposited, &picture.deposited), (&self.paid, &picture.paid)]
-        {
+        for (family, amounts) in [
+            (&self.deposited, &picture.deposited),
+            (&self.paid, &picture.paid),
+            (&self.escrow, &picture.escrow),
+        ] {
             for (pool, amount) in ["data", "infrastructure"].into_iter().zip(amounts) {
                 family.get_or_create(&OfPool { pool }).set(florins(*amount));
             }
         }
         let mut text = String::new();
-        encode(&mut text, &self.registry.lock().unwrap_or_else(PoisonError::into_inner))?;
+        encode(&mut text, &self.registry)?;
         Ok(text)
     }
+}
+
+fn register_journal(all: &mut Registry, vitals: &Vitals) {
+    let what = "Events made durable since the start";
+    all.register("journal_records", what, vitals.records.clone());
+    let what = "Time that a batch of events took to be durable, its fsync included";
+    all.register_with_unit("journal_commit", what, Unit::Seconds, vitals.commit.clone());
+    let what = "Batches that the journal did not take: a full or broken disk";
+    all.register("journal_failures", what, vitals.failed.clone());
 }
 
 /// For people and their graphs: rounded.
@@ -209,30 +326,112 @@ fn florins(amount: Amount) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
     use super::*;
 
-    #[test]
-    fn what_happened_is_counted_and_shown() {
-        let metrics = Metrics::default();
-        metrics.answered("/v1/tasks/{id}", 200, Duration::from_millis(3), 0);
-        metrics.answered("/v1/tasks/{id}", 404, Duration::from_millis(3), 40);
+    /// Something in every family.
+    fn everything() -> String {
+        let vitals = Vitals::default();
+        vitals.records.inc();
+        let metrics = Metrics::new(&vitals);
+        metrics.answered("/v1/tasks/{id}", 200, Duration::from_millis(3));
+        metrics.answered("/v1/tasks/{id}", 404, Duration::from_millis(3));
         metrics.rejected(Code::UnknownTask);
+        metrics.received().inc_by(40);
+        metrics.door().came();
+        metrics.door().refused("address");
+        let begun = metrics.begin();
         let picture = Picture {
             tasks: vec![("enrolling", 2)],
             paid: vec!["1.5".parse().unwrap(), Amount::ZERO],
+            deposited: vec![Amount::ZERO; 2],
+            escrow: vec![Amount::ZERO; 2],
             ..Picture::default()
         };
-        let text = metrics.text(&picture, 7).unwrap();
+        let (uploads, room) = ([("updates", 3), ("blobs", 0)], [("updates", 2_048), ("blobs", 0)]);
+        let text = metrics.text(&picture, &Load { queue: 7, uploads, room }).unwrap();
+        drop(begun);
+        assert!(metrics.text(&picture, &Load::default()).unwrap().contains("http_in_flight 0"));
+        text
+    }
+
+    #[test]
+    fn what_happened_is_counted_and_shown() {
+        let text = everything();
         for line in [
             "florin_http_answers_total{route=\"/v1/tasks/{id}\",status=\"404\"} 1",
             "florin_http_duration_seconds_bucket{le=\"0.005\",route=\"/v1/tasks/{id}\"} 2",
             "florin_http_received_bytes_total 40",
+            "florin_http_in_flight 1",
+            "florin_connections_held 1",
+            "florin_connections_refused_total{why=\"address\"} 1",
+            "florin_uploads_in_flight{kind=\"updates\"} 3",
+            "florin_upload_room_used_bytes{kind=\"updates\"} 2048",
             "florin_rejections_total{code=\"UNKNOWN_TASK\"} 1",
             "florin_engine_queue 7",
+            "florin_journal_records_total 1",
             "florin_tasks{phase=\"enrolling\"} 2",
             "florin_paid_florins{pool=\"data\"} 1.5",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+    }
+
+    /// Every series' name, as Prometheus knows it.
+    fn names() -> BTreeSet<String> {
+        let text = everything();
+        let series = text.lines().filter(|line| !line.starts_with('#'));
+        series.map(|line| line.split(['{', ' ']).next().unwrap().to_owned()).collect()
+    }
+
+    fn document(path: &str) -> String {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(path);
+        std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    fn named_in(text: &str) -> BTreeSet<String> {
+        let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let words = text.split(|c: char| !word(c)).filter(|word| word.starts_with("florin_"));
+        words.map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn dashboard_and_alerts_use_only_metrics_that_exist() {
+        let known = names();
+        let dashboard = document("grafana/florin.json");
+        serde_json::from_str::<serde_json::Value>(&dashboard).unwrap();
+        for text in [dashboard, document("grafana/alerts.yml")] {
+            let used = named_in(&text);
+            assert!(used.len() >= 8, "{used:?}");
+            let unknown: Vec<_> = used.difference(&known).collect();
+            assert!(unknown.is_empty(), "{unknown:?} are none of {known:?}");
+        }
+    }
+
+    #[test]
+    fn operations_md_lists_every_metric_and_no_other() {
+        let text = document("operations.md");
+        let (_, table) = text.split_once("<!-- metrics -->").unwrap();
+        let (table, _) = table.split_once("<!-- /metrics -->").unwrap();
+        let family = |name: &String| {
+            let name =
+                name.strip_suffix("_bucket").or_else(|| name.strip_suffix("_sum")).unwrap_or(name);
+            name.strip_suffix("_count").unwrap_or(name).to_owned()
+        };
+        let known: BTreeSet<String> = names().iter().map(family).collect();
+        assert_eq!(named_in(table), known);
+    }
+
+    #[test]
+    fn every_alert_has_its_section_in_operations_md() {
+        let (alerts, text) = (document("grafana/alerts.yml"), document("operations.md"));
+        let names = alerts.lines().filter_map(|line| line.trim().strip_prefix("- alert: "));
+        let names: Vec<&str> = names.collect();
+        assert!(names.len() >= 8, "{names:?}");
+        for name in names {
+            assert!(text.contains(&format!("**{name}**")), "{name} is not explained");
         }
     }
 }

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use axum::routing::{get, post, put};
 use axum::{Router, middleware};
 use florin_ledger::{Ledger, LedgerError};
 use florin_protocol::{Address, Amount, Code, Market, NodeSigner, TaskId, TaskView};
@@ -16,6 +15,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 mod admit;
 mod body;
+mod counted;
+mod document;
 mod error;
 mod extract;
 pub mod listen;
@@ -26,6 +27,7 @@ mod places;
 mod proofs;
 mod pulse;
 mod rate;
+mod routes;
 mod self_signed;
 mod tasks;
 pub mod tls;
@@ -33,9 +35,10 @@ mod upload;
 mod work;
 
 use admit::Rates;
+pub use document::openapi;
 pub use error::ApiError;
 use error::ApiResult;
-use metrics::Metrics;
+use metrics::{Load, Metrics};
 use observe::Ids;
 pub(crate) use observe::operator_router;
 use proofs::Proofs;
@@ -93,6 +96,7 @@ impl App {
         let market = ledger.market();
         let uploads = Mutex::new(BTreeMap::new());
         let rates = Rates::of(&config);
+        let metrics = Metrics::new(host.vitals());
         Self {
             inner: Arc::new(Inner {
                 host,
@@ -107,7 +111,7 @@ impl App {
                 room_units,
                 blob_places: Arc::new(Semaphore::new(BLOB_UPLOADS_MAX)),
                 proofs: Proofs::default(),
-                metrics: Metrics::default(),
+                metrics,
                 ids: Ids::new(),
                 rates,
                 closing: watch::Sender::new(false),
@@ -181,6 +185,29 @@ impl App {
 
     fn metrics(&self) -> &Metrics {
         &self.inner.metrics
+    }
+
+    /// What the front door counts.
+    pub(crate) fn door(&self) -> listen::Seen {
+        self.inner.metrics.door()
+    }
+
+    /// What waits and what is under way, now.
+    fn load(&self) -> Load {
+        let inner = &self.inner;
+        let uploads = inner.uploads.lock().unwrap_or_else(PoisonError::into_inner);
+        let updates = uploads.values().fold(0, |all: u32, n| all.saturating_add(*n));
+        let blobs = BLOB_UPLOADS_MAX.saturating_sub(inner.blob_places.available_permits());
+        let all = usize::try_from(inner.room_units).unwrap_or(usize::MAX);
+        let taken = |room: &Semaphore| {
+            let units = all.saturating_sub(room.available_permits()) as u64;
+            units.saturating_mul(ROOM_UNIT_BYTES)
+        };
+        Load {
+            queue: inner.host.waiting(),
+            uploads: [("updates", updates.into()), ("blobs", blobs as u64)],
+            room: [("updates", taken(&inner.update_room)), ("blobs", taken(&inner.blob_room))],
+        }
     }
 
     fn ids(&self) -> &Ids {
@@ -257,43 +284,22 @@ impl Drop for UploadSlot {
     }
 }
 
-/// The routes, which `docs/protocol.md` describes.
+/// The routes, which `/openapi.json` and `docs/protocol.md` describe.
 pub fn router(app: App) -> Router {
-    let v1 = Router::new()
-        .route("/health", get(market::health))
-        .route("/market", get(market::info))
-        .route("/registrations", post(market::register))
-        .route("/registrations/{address}", get(market::registration))
-        .route("/ledger", post(market::ledger))
-        .route("/tasks", post(tasks::publish).get(tasks::list))
-        .route("/tasks/{id}", get(tasks::show))
-        .route("/tasks/{id}/enrol", post(tasks::enrol))
-        .route("/tasks/{id}/commits", post(tasks::commit))
-        .route("/tasks/{id}/updates", post(upload::take_update))
-        .route("/tasks/{id}/holdout", put(upload::take_holdout))
-        .route("/tasks/{id}/rounds/{round}/holdout", get(upload::give_shown))
-        .route("/tasks/{id}/rounds/{round}/report", get(tasks::report))
-        .route("/tasks/{id}/rounds/{round}/offer", get(tasks::offer))
-        .route("/tasks/{id}/rounds/{round}/headers", get(tasks::headers))
-        .route("/tasks/{id}/rounds/{round}/records", get(tasks::records))
-        .route("/tasks/{id}/proof/{address}", get(tasks::proof))
-        .route("/tasks/{id}/close", post(tasks::close))
-        .route("/blobs/{digest}", get(upload::give_blob).put(upload::take_blob))
-        .route("/work/next", post(work::next))
-        .route("/work/blob", post(work::blob))
-        .route("/work", post(work::record));
-    Router::new()
-        .nest("/v1", v1)
-        .route("/healthz", get(observe::healthz))
-        .route("/readyz", get(observe::readyz))
+    routes::router(&app)
         .fallback(unknown)
-        .method_not_allowed_fallback(unknown)
+        .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn_with_state(app.clone(), admit::admit))
         .layer(middleware::from_fn_with_state(app.clone(), observe::watch))
         .with_state(app)
 }
 
 async fn unknown() -> ApiError {
-    let message = "there is no such route, or not with this method: see docs/protocol.md";
+    let message = "there is no such route: see /openapi.json or docs/protocol.md";
     ApiError::new(Code::NotFound, message)
+}
+
+async fn wrong_method() -> ApiError {
+    let message = "this route has other methods: the header `allow` names them";
+    ApiError::new(Code::MethodNotAllowed, message)
 }

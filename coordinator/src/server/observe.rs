@@ -4,18 +4,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::body::HttpBody;
+use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use florin_protocol::Code;
+use florin_protocol::Rejection;
 use tokio::time::timeout;
 use tracing::Instrument;
 
 use super::App;
 use super::body::blocking;
+use super::counted::Counted;
+use super::error::explain;
 use super::metrics::Picture;
 
 /// The header by which a peer can name a request to the operator.
@@ -52,18 +54,28 @@ pub(super) async fn watch(State(app): State<App>, request: Request, next: Next) 
     let id = app.ids().next();
     let matched = request.extensions().get::<MatchedPath>();
     let route = matched.map_or_else(|| "other".to_owned(), |path| path.as_str().to_owned());
-    let received = request.body().size_hint().exact().unwrap_or_default();
-    let span = tracing::debug_span!("request", id, method = %request.method(), route);
+    let _in_flight = app.metrics().begin();
+    let received = app.metrics().received();
+    let request = request.map(|body| Body::new(Counted::new(body, received)));
+    // An error's span, so that every line that is logged at all has the id.
+    let span = tracing::error_span!(
+        "request", request_id = id, method = %request.method(), route, status = tracing::field::Empty
+    );
     let begun = Instant::now();
-    let mut response = next.run(request).instrument(span).await;
+    let mut response = next.run(request).instrument(span.clone()).await;
     let status = response.status();
-    app.metrics().answered(&route, status.as_u16(), begun.elapsed(), received);
-    if let Some(code) = response.extensions().get::<Code>() {
-        app.metrics().rejected(*code);
+    app.metrics().answered(&route, status.as_u16(), begun.elapsed());
+    span.record("status", status.as_u16());
+    let _entered = span.entered();
+    if let Some(rejection) = response.extensions_mut().remove::<Rejection>() {
+        app.metrics().rejected(rejection.code);
+        tracing::debug!(%rejection, "a request was refused");
+        explain(&mut response, &rejection, &id);
     }
     if status.is_server_error() {
-        tracing::warn!(id, route, %status, "a request failed");
+        tracing::warn!(%status, "a request failed");
     }
+    let mut response = response.map(|body| Body::new(Counted::new(body, app.metrics().sent())));
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, value);
     }
@@ -99,7 +111,7 @@ async fn metrics(State(app): State<App>) -> Response {
         Ok(picture) => picture,
         Err(rejection) => return not_ready(&rejection.message),
     };
-    match app.metrics().text(&picture, app.host().waiting()) {
+    match app.metrics().text(&picture, &app.load()) {
         Ok(text) => ([(header::CONTENT_TYPE, OPENMETRICS)], text).into_response(),
         Err(error) => not_ready(&error.to_string()),
     }

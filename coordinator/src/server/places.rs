@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
+use super::listen::Seen;
 use super::pulse::{Pulse, Waits};
 use crate::config::{Config, Network, holder};
 
@@ -28,6 +29,7 @@ pub(super) struct Places {
     give_way_max: usize,
     proxies: Arc<[Network]>,
     waits: Waits,
+    seen: Seen,
 }
 
 /// Who has which place. Numbers ascend with time.
@@ -53,7 +55,7 @@ pub(super) struct Place {
 }
 
 impl Places {
-    pub(super) fn of(config: &Config) -> Self {
+    pub(super) fn of(config: &Config, seen: Seen) -> Self {
         Self {
             free: Arc::new(Semaphore::new(config.connections_max)),
             held: Arc::default(),
@@ -61,6 +63,7 @@ impl Places {
             give_way_max: (config.connections_max / GIVE_WAY_SHARE).max(1),
             proxies: config.trusted_proxies.clone().into(),
             waits: Waits::of(config),
+            seen,
         }
     }
 
@@ -88,6 +91,7 @@ impl Places {
         let mut held = self.held();
         let count = held.of_holder.entry(holder).or_insert(0);
         if *count >= self.per_holder_max && !is_proxy {
+            self.seen.refused("address");
             return None;
         }
         *count = count.saturating_add(1);
@@ -95,6 +99,7 @@ impl Places {
         held.next = number.saturating_add(1);
         let pulse = Arc::new(Pulse::new(self.waits));
         held.pulses.insert(number, Arc::clone(&pulse));
+        self.seen.came();
         Some(Place { places: self.clone(), number, from: holder, pulse, _room: room })
     }
 
@@ -111,7 +116,10 @@ impl Places {
         if !waiting.is_empty() {
             tracing::debug!(number = waiting.len(), "all places are taken: some give way");
         }
-        waiting.iter().for_each(|(.., pulse)| pulse.cut());
+        for (.., pulse) in waiting {
+            self.seen.refused("gave_way");
+            pulse.cut();
+        }
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
@@ -127,6 +135,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        self.places.seen.left();
         let mut held = self.places.held();
         held.pulses.remove(&self.number);
         if let Some(count) = held.of_holder.get_mut(&self.from) {

@@ -3,7 +3,8 @@
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use florin_protocol::limits::HEADER_BYTES_MAX;
 use florin_protocol::{
@@ -20,6 +21,8 @@ use super::{App, Room};
 use crate::engine::{Engine, Event, Verdict, Visibility};
 use crate::store::{BlobWriter, Opened};
 
+/// What a blob says it is.
+const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
 /// Bytes of a holdout before its rows.
 const HOLDOUT_HEADER_BYTES: u64 = 32;
 
@@ -315,8 +318,10 @@ pub(super) async fn give_blob(
 /// Sends a blob whose bytes have just been checked against their digest.
 pub(super) async fn send_blob(app: &App, digest: Digest) -> ApiResult<Response> {
     let blobs = app.host().blobs().clone();
-    Ok(match blocking(move || blobs.open_checked(digest)).await?? {
+    let mut response = match blocking(move || blobs.open_checked(digest)).await?? {
         Opened::File(file, length) => send_file(file, length),
         Opened::Bytes(bytes) => Response::new(Body::from(bytes)),
-    })
+    };
+    response.headers_mut().insert(CONTENT_TYPE, BYTES);
+    Ok(response)
 }

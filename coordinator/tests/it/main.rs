@@ -3,6 +3,7 @@
 
 mod a_crowd_of_cheats;
 mod backups_come_back;
+mod document;
 mod door_stays_open;
 mod http2_has_the_same_limits;
 mod ledger_decides;
@@ -21,4 +22,5 @@ mod shop;
 mod shutdown_finishes_uploads;
 mod snapshots_stand_for_records;
 mod support;
+mod the_document_is_the_interface;
 mod tls_is_spoken;

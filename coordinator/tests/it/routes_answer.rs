@@ -420,7 +420,7 @@ async fn what_is_no_route_or_no_id_is_answered_in_the_same_form() {
     let dir = tempfile::tempdir().unwrap();
     let shop = Shop::open(dir.path(), digits_spec());
     assert_eq!(shop.code("GET", "nothing", Body::empty()).await, Code::NotFound);
-    assert_eq!(shop.code("DELETE", "tasks", Body::empty()).await, Code::NotFound);
+    assert_eq!(shop.code("DELETE", "tasks", Body::empty()).await, Code::MethodNotAllowed);
     assert_eq!(shop.code("GET", "tasks/abc", Body::empty()).await, Code::Malformed);
     let path = format!("tasks/{}", TaskId([1; 32]));
     assert_eq!(shop.code("GET", &path, Body::empty()).await, Code::UnknownTask);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
-use axum::http::{Request, StatusCode};
+use axum::http::{Method, Request, StatusCode};
 use florin_coordinator::host::{ManualClock, Running};
 use florin_coordinator::{App, Config, Folder, Host, Parts, Valuer, WorkValuer, router};
 use florin_learning::data::{DataSource, canonical_bytes, load};
@@ -21,6 +21,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tower::ServiceExt;
 
+use crate::document::{Answered, judge_answer, judge_request};
 use crate::support::*;
 
 pub(crate) struct Shop {
@@ -168,7 +169,12 @@ impl Shop {
         path: &str,
         body: &impl Serialize,
     ) -> Result<T, Rejection> {
-        read(self.send("POST", path, serde_json::to_vec(body).unwrap()).await)
+        let body = serde_json::to_vec(body).unwrap();
+        let (status, answer) = self.send("POST", path, body.clone()).await;
+        if status.is_success() {
+            judge_request(&Method::POST, &format!("/v1/{path}"), &body);
+        }
+        read((status, answer))
     }
 
     /// The code of a refusal.
@@ -294,17 +300,23 @@ pub(crate) fn header_of(offer: &Offer, i: u8, rows: u64, bytes: &[u8]) -> Update
     }
 }
 
-/// Sends something to a router.
+/// Sends something to a router, and holds the answer against the interface's document.
 pub(crate) async fn send_to(
     router: Router,
     method: &str,
     path: &str,
     body: impl Into<Body>,
 ) -> (StatusCode, Vec<u8>) {
-    let request = Request::builder().method(method).uri(format!("/v1/{path}"));
-    let answer = router.oneshot(request.body(body.into()).unwrap()).await.unwrap();
-    let status = answer.status();
-    (status, to_bytes(answer.into_body(), usize::MAX).await.unwrap().to_vec())
+    let (method, path) = (method.parse().unwrap(), format!("/v1/{path}"));
+    let request = Request::builder().method(&method).uri(&path).body(body.into()).unwrap();
+    let (parts, body) = router.oneshot(request).await.unwrap().into_parts();
+    let body = to_bytes(body, usize::MAX).await.unwrap().to_vec();
+    // The ledger of a shop answers with the question.
+    if path != "/v1/ledger" {
+        let answered = Answered { status: parts.status, headers: &parts.headers, body: &body };
+        judge_answer(&method, &path, &answered);
+    }
+    (parts.status, body)
 }
 
 /// An update as it travels.

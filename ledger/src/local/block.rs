@@ -13,6 +13,7 @@ use crate::transaction::SignedTransaction;
 
 /// What a chain begins with. Its digest is the genesis of the chain's [`Market`].
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Genesis {
     /// The chain's id; transactions are signed for it.
     pub chain_id: ChainId,
@@ -63,6 +64,7 @@ impl Genesis {
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = BlockHeader))]
 pub struct Header {
     /// 1 for the first block.
     pub number: u64,
@@ -82,6 +84,7 @@ impl Canonical for Header {
 
 /// Transactions that were carried out together, and became durable together.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Block {
     /// Signed by the operator.
     pub header: Signed<Header>,
@@ -104,6 +107,7 @@ pub(crate) fn transactions_digest(bytes: &[u8]) -> Digest {
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Head {
     /// Its number; 0 for a chain that has only its genesis.
     pub number: u64,

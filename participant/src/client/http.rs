@@ -16,6 +16,8 @@ use super::error::ClientError;
 pub const JSON_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Longest rejection that is read, in bytes.
 const REJECTION_BYTES_MAX: u64 = 64 * 1024;
+/// Longest name of a request, in bytes.
+const REQUEST_ID_BYTES_MAX: usize = 64;
 /// Longest head of an answer, in bytes.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 /// How long a connection may take to open.
@@ -167,6 +169,12 @@ impl Http {
     }
 }
 
+/// By which name the coordinator knows the request. What is too long to be one is none.
+fn request_id(response: &Response<Body>) -> Option<String> {
+    let id = response.headers().get("x-request-id")?.to_str().ok()?;
+    (id.len() <= REQUEST_ID_BYTES_MAX).then(|| id.to_owned())
+}
+
 /// An answer that is no rejection.
 pub(super) struct Answer {
     request: Request,
@@ -222,7 +230,11 @@ impl Request {
             return Ok(response);
         }
         let body = self.read(&mut response, REJECTION_BYTES_MAX).unwrap_or_default();
-        let rejection: Option<Rejection> = serde_json::from_slice(&body).ok();
+        let mut rejection: Option<Rejection> = serde_json::from_slice(&body).ok();
+        if let (Some(rejection), Some(id)) = (&mut rejection, request_id(&response)) {
+            // Whoever complains to the operator can name it.
+            rejection.message = format!("{} (request {id})", rejection.message);
+        }
         if let Some(said) = rejection.as_ref().filter(|said| said.code == Code::RateLimited) {
             let after = response.headers().get("retry-after").and_then(|value| value.to_str().ok());
             let after_s = after.and_then(|text| text.parse().ok()).unwrap_or(1);

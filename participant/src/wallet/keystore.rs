@@ -108,6 +108,32 @@ pub(super) fn open(path: &Path, passphrase: &Secret) -> Result<PrivateKeySigner,
 }
 
 /// Holds every field against what the readers rely on.
+/// What it takes to derive a keystore's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeystoreCost {
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Rounds of hashing, in the key derivation's own unit.
+    pub rounds: u64,
+}
+
+/// Looks at a keystore without deriving its key.
+///
+/// # Errors
+/// What is wrong with it, in words.
+pub fn check_keystore(bytes: &[u8]) -> Result<KeystoreCost, String> {
+    let file: File = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    check(&file)?;
+    Ok(match &file.crypto.kdfparams {
+        KdfParams::Pbkdf2 { c, .. } => KeystoreCost { memory: 0, rounds: (*c).into() },
+        KdfParams::Scrypt { n, p, r, .. } => {
+            let rounds = u64::from(*n).saturating_mul((*p).into()).saturating_mul((*r).into());
+            let memory = u64::from(*n).saturating_mul((*r).into()).saturating_mul(128);
+            KeystoreCost { memory, rounds }
+        }
+    })
+}
+
 fn check(file: &File) -> Result<(), String> {
     let must = |holds: bool, what: &str| if holds { Ok(()) } else { Err(what.to_owned()) };
     let hex = |text: &str, what: &str| {

@@ -25,7 +25,7 @@ use florin_protocol::{Address, NodeSigner, SignError, Signer, WalletSignature};
 use rand::TryRng;
 use zeroize::{Zeroize, Zeroizing};
 
-pub use keystore::{KEYSTORE_BYTES_MAX, Strength};
+pub use keystore::{KEYSTORE_BYTES_MAX, KeystoreCost, Strength, check_keystore};
 
 use crate::durable::{self, FileError};
 use crate::secret::Secret;

@@ -23,14 +23,27 @@ use crate::commands::wallet;
 use crate::compose;
 use crate::failure::{Exit, Failure};
 use crate::files;
+use crate::log::{self, Manner};
+use crate::otlp::Export;
 use crate::show;
 use systemd::Systemd;
 
-pub(super) fn run(arguments: &Coordinate) -> anyhow::Result<Exit> {
+pub(super) fn run(arguments: &Coordinate, log: Manner) -> anyhow::Result<Exit> {
     if arguments.check {
+        log::start(log, None);
         return check::run(&arguments.data, JsonArg { json: arguments.json });
     }
     let config = settings(arguments)?;
+    let export = config.otlp.url.as_deref().map(Export::to).transpose()?;
+    log::start(log, export.as_ref().map(Export::part));
+    let done = coordinate(arguments, &config);
+    if let Some(export) = export {
+        export.end();
+    }
+    done
+}
+
+fn coordinate(arguments: &Coordinate, config: &Config) -> anyhow::Result<Exit> {
     files::allow(config.connections_max)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -40,11 +53,11 @@ pub(super) fn run(arguments: &Coordinate) -> anyhow::Result<Exit> {
         // The port first: nothing is made on disk for a coordinator that cannot listen.
         let listener = listen(config.listen)?;
         let wallet = Arc::new(wallet::open(&arguments.wallet)?);
-        let (parts, _only_one) = parts(arguments, &config, &wallet)?;
+        let (parts, _only_one) = parts(arguments, config, &wallet)?;
         let (address, place) = (listener.local_addr()?, parts.place.info());
         let id = parts.ledger.market();
         let stop = asked_to_stop()?;
-        let market = florin_coordinator::open(&config, listener, parts).await?;
+        let market = florin_coordinator::open(config, listener, parts).await?;
         // Nobody is told of a market whose journal or certificate may turn out to be damaged. From here on whoever
         // connects is answered.
         announce(arguments, &wallet, (id, &place), address, market.tls())?;

@@ -1,0 +1,290 @@
+//! Every route of the interface, once: how it is reached, who answers it, and what may be said there. The router and the
+//! OpenAPI document are both made of this list, so that neither knows a route that the other does not.
+
+use axum::routing::{MethodRouter, get, post, put};
+use axum::{Router, middleware};
+use florin_ledger::rpc;
+use florin_protocol::Code::{self, *};
+use florin_protocol::{
+    BlobRequest, ClaimProof, CloseRequest, Commit, Enrol, MarketInfo, Offer, Receipt, Registration,
+    Report, TaskSpec, TaskSummary, TaskView, UpdateHeader, WorkOrder, WorkQuery, WorkRecord,
+    WorkVerdict,
+};
+
+use super::document::{Answer, Body, Query};
+use super::extract::{LARGE_BYTES_MAX, SMALL_BYTES_MAX, only};
+use super::{App, document, market, observe, tasks, upload, work};
+
+/// How a route is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Verb {
+    Get,
+    Post,
+    Put,
+}
+
+/// One route.
+pub(super) struct Route {
+    pub(super) verb: Verb,
+    pub(super) path: &'static str,
+    handler: MethodRouter<App>,
+    /// What it is for, in a sentence.
+    pub(super) what: &'static str,
+    pub(super) query: &'static [Query],
+    pub(super) takes: Body,
+    pub(super) answers: Vec<Answer>,
+    /// The codes with which it refuses, beyond those of every route.
+    pub(super) refuses: Vec<Code>,
+}
+
+/// What a signed message is refused for before it is understood.
+const SIGNED: [Code; 5] = [BadSignature, WeakKey, WrongMarket, NotRegistered, RateLimited];
+/// What a body is refused for.
+const BODY: [Code; 4] = [Malformed, Truncated, TooLarge, WrongContentType];
+
+impl Route {
+    fn of(verb: Verb, path: &'static str, handler: MethodRouter<App>, what: &'static str) -> Self {
+        // A part that is empty makes another path.
+        let refuses = if path.contains('{') { vec![Malformed, NotFound] } else { Vec::new() };
+        let (takes, answers) = (Body::Nothing, Vec::new());
+        Self { verb, path, handler, what, query: &[], takes, answers, refuses }
+    }
+
+    fn get(path: &'static str, handler: MethodRouter<App>, what: &'static str) -> Self {
+        Self::of(Verb::Get, path, handler, what)
+    }
+
+    fn post(path: &'static str, handler: MethodRouter<App>, what: &'static str) -> Self {
+        Self::of(Verb::Post, path, handler, what)
+    }
+
+    fn put(path: &'static str, handler: MethodRouter<App>, what: &'static str) -> Self {
+        Self::of(Verb::Put, path, handler, what)
+    }
+
+    fn asks(self, query: &'static [Query]) -> Self {
+        Self { query, ..self }.refuses(&[Malformed])
+    }
+
+    fn takes(self, takes: Body) -> Self {
+        let refuses: &[Code] = match takes {
+            Body::Signed(..) => &SIGNED,
+            _ => &[],
+        };
+        Self { takes, ..self }.refuses(&BODY).refuses(refuses)
+    }
+
+    fn answers(mut self, answer: Answer) -> Self {
+        self.answers.push(answer);
+        self
+    }
+
+    fn refuses(mut self, codes: &[Code]) -> Self {
+        self.refuses.extend(codes);
+        self
+    }
+}
+
+/// All of them.
+pub(super) fn all() -> Vec<Route> {
+    [observed(), of_the_market(), of_tasks(), of_rounds(), of_blobs(), of_work()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// The router of this list. Other paths and methods are refused elsewhere.
+pub(super) fn router(app: &App) -> Router<App> {
+    all().into_iter().fold(Router::new(), |router, route| {
+        let handler = match route.takes.media() {
+            None => route.handler,
+            Some(media) => {
+                let state = (app.clone(), media);
+                route.handler.route_layer(middleware::from_fn_with_state(state, only))
+            }
+        };
+        router.route(route.path, handler)
+    })
+}
+
+fn observed() -> Vec<Route> {
+    vec![
+        Route::get("/healthz", get(observe::healthz), "Whether the process answers.")
+            .answers(Answer::text("it does")),
+        Route::get("/readyz", get(observe::readyz), "Whether engine and ledger answer too.")
+            .answers(Answer::text("they do"))
+            .answers(Answer::unready()),
+        Route::get("/openapi.json", get(document::serve), "This document.")
+            .answers(Answer::anything("OpenAPI 3.1")),
+        Route::get("/v1/health", get(market::health), "Whether the process answers.")
+            .answers(Answer::text("it does")),
+    ]
+}
+
+fn of_the_market() -> Vec<Route> {
+    vec![
+        Route::get("/v1/market", get(market::info), "Who runs this market, and where its ledger is.")
+            .answers(Answer::json::<MarketInfo>()),
+        Route::post(
+            "/v1/registrations",
+            post(market::register),
+            "Binds a node key to a wallet, in one role. Both sign; the ledger must know the wallet.",
+        )
+        .takes(Body::json::<Registration>(SMALL_BYTES_MAX))
+        .answers(Answer::nothing("registered, now or before"))
+        .refuses(&[BadSignature, WeakKey, WrongMarket, DeadlinePassed, NotFunded, Conflicting])
+        .refuses(&[LimitReached, LedgerRefused, StorageFull]),
+        Route::get(
+            "/v1/registrations/{address}",
+            get(market::registration),
+            "A wallet's registration in a role, or in any.",
+        )
+        .asks(&[Query::ROLE])
+        .answers(Answer::json::<Registration>())
+        .refuses(&[NotRegistered]),
+        Route::post(
+            "/v1/ledger",
+            post(market::ledger),
+            "One question or signed transaction to the embedded chain. A refusal of the ledger is an answer: 200.",
+        )
+        .takes(Body::json::<rpc::Request>(LARGE_BYTES_MAX))
+        .answers(Answer::json::<rpc::Response>())
+        .refuses(&[NotFound]),
+    ]
+}
+
+fn of_tasks() -> Vec<Route> {
+    vec![
+        Route::post("/v1/tasks", post(tasks::publish), "Publishes a task whose escrow is open.")
+            .takes(Body::json::<TaskSpec>(SMALL_BYTES_MAX))
+            .answers(Answer::json::<TaskView>())
+            .refuses(&[BadTask, NotFunded, TaskClosed, LimitReached, LedgerRefused, StorageFull])
+            .refuses(&[WrongMarket, DeadlinePassed]),
+        Route::get("/v1/tasks", get(tasks::list), "Every task that this coordinator has known.")
+            .answers(Answer::list::<TaskSummary>()),
+        Route::get(
+            "/v1/tasks/{id}",
+            get(tasks::show),
+            "A task as it is now, or as soon as it is another one than `after` says (long poll).",
+        )
+        .asks(&[Query::AFTER, Query::WAIT_MS])
+        .answers(Answer::json::<TaskView>())
+        .refuses(&[UnknownTask]),
+        Route::post("/v1/tasks/{id}/enrol", post(tasks::enrol), "A participant wants to be asked.")
+            .takes(Body::signed::<Enrol>(SMALL_BYTES_MAX))
+            .answers(Answer::nothing("enrolled, now or before"))
+            .refuses(&[UnknownTask, WrongTask, TaskClosed, DeadlinePassed, BondTooSmall])
+            .refuses(&[Conflicting, LimitReached, LedgerRefused, StorageFull]),
+        Route::post("/v1/tasks/{id}/commits", post(tasks::commit), "A promise of one update.")
+            .takes(Body::signed::<Commit>(SMALL_BYTES_MAX))
+            .answers(Answer::nothing("taken, now or before"))
+            .refuses(&[UnknownTask, WrongTask, WrongRound, TaskClosed, DeadlinePassed, TooEarly])
+            .refuses(&[NotEnrolled, NotSelected, BondTooSmall, Conflicting, WrongBaseModel])
+            .refuses(&[LimitReached, LedgerRefused, StorageFull]),
+        Route::post("/v1/tasks/{id}/close", post(tasks::close), "The buyer ends its task.")
+            .takes(Body::json::<CloseRequest>(SMALL_BYTES_MAX))
+            .answers(Answer::nothing("it ends after the running round"))
+            .refuses(&[UnknownTask, WrongTask, BadSignature, WrongMarket, StorageFull]),
+        Route::get(
+            "/v1/tasks/{id}/proof/{address}",
+            get(tasks::proof),
+            "An account's running totals after the last final round, and their Merkle proof.",
+        )
+        .answers(Answer::json::<ClaimProof>())
+        .refuses(&[UnknownTask, NotYetPublic]),
+    ]
+}
+
+fn of_rounds() -> Vec<Route> {
+    let past = |route: Route| route.refuses(&[UnknownTask, NotYetPublic, NotFound]);
+    vec![
+        past(Route::get(
+            "/v1/tasks/{id}/rounds/{round}/holdout",
+            get(upload::give_shown),
+            "The rows that judge the round, with their proofs: borsh, see docs/protocol.md.",
+        ))
+        .answers(Answer::bytes("the shown rows")),
+        past(Route::get(
+            "/v1/tasks/{id}/rounds/{round}/report",
+            get(tasks::report),
+            "Everything a stranger needs to recompute the round's payouts.",
+        ))
+        .answers(Answer::signed::<Report>()),
+        past(Route::get(
+            "/v1/tasks/{id}/rounds/{round}/offer",
+            get(tasks::offer),
+            "The round's offer.",
+        ))
+        .answers(Answer::signed::<Offer>()),
+        past(Route::get(
+            "/v1/tasks/{id}/rounds/{round}/headers",
+            get(tasks::headers),
+            "The signed headers of the round's updates.",
+        ))
+        .answers(Answer::signed_list::<UpdateHeader>()),
+        past(Route::get(
+            "/v1/tasks/{id}/rounds/{round}/records",
+            get(tasks::records),
+            "The round's verified work records.",
+        ))
+        .answers(Answer::signed_list::<WorkRecord>()),
+    ]
+}
+
+fn of_blobs() -> Vec<Route> {
+    let fits = [LimitReached, StorageFull, UnknownTask, UpdateWrongSchema, UpdateNotFinite];
+    vec![
+        Route::post(
+            "/v1/tasks/{id}/updates",
+            post(upload::take_update),
+            "An update: u32 length (little-endian), signed header (borsh), safetensors of the parameter delta.",
+        )
+        .takes(Body::bytes("exactly 4 + header + the header's `bytes`"))
+        .answers(Answer::signed::<Receipt>())
+        .refuses(&SIGNED)
+        .refuses(&fits)
+        .refuses(&[WrongTask, WrongRound, WrongBaseModel, TaskClosed, DeadlinePassed, TooEarly])
+        .refuses(&[NotEnrolled, NotSelected, NotCommitted, CommitMismatch, Conflicting, BadRows])
+        .refuses(&[UpdateNormTooLarge]),
+        Route::put(
+            "/v1/tasks/{id}/holdout",
+            put(upload::take_holdout),
+            "All the rows of a task's holdout, in canonical form: taken if they lead to its root.",
+        )
+        .takes(Body::bytes("32 + rows x 4 x (width + 1) bytes, as the task says"))
+        .answers(Answer::nothing("taken, now or before"))
+        .refuses(&fits)
+        .refuses(&[BadTask, NotFound]),
+        Route::get("/v1/blobs/{digest}", get(upload::give_blob), "A public blob.")
+            .answers(Answer::bytes("bytes with this digest"))
+            .refuses(&[NotFound, NotYetPublic]),
+        Route::put("/v1/blobs/{digest}", put(upload::take_blob), "A model that a task waits for.")
+            .takes(Body::bytes("safetensors, as long as the task's model"))
+            .answers(Answer::nothing("taken, now or before"))
+            .refuses(&fits)
+            .refuses(&[NotFound]),
+    ]
+}
+
+fn of_work() -> Vec<Route> {
+    let pledged = [UnknownTask, StakeTooSmall, DeadlinePassed, LedgerRefused, StorageFull];
+    vec![
+        Route::post("/v1/work/next", post(work::next), "A provider asks for an order (long poll).")
+            .asks(&[Query::WAIT_MS])
+            .takes(Body::signed::<WorkQuery>(SMALL_BYTES_MAX))
+            .answers(Answer::signed::<WorkOrder>())
+            .answers(Answer::nothing("there is no order"))
+            .refuses(&pledged)
+            .refuses(&[LimitReached]),
+        Route::post("/v1/work/blob", post(work::blob), "A blob that an open order names.")
+            .takes(Body::signed::<BlobRequest>(SMALL_BYTES_MAX))
+            .answers(Answer::bytes("bytes with this digest"))
+            .refuses(&pledged)
+            .refuses(&[NotFound, NotYetPublic]),
+        Route::post("/v1/work", post(work::record), "A work record; answered when it is verified.")
+            .takes(Body::signed::<WorkRecord>(LARGE_BYTES_MAX))
+            .answers(Answer::json::<WorkVerdict>())
+            .refuses(&pledged)
+            .refuses(&[WorkGone, WorkWrong, Conflicting, LimitReached, TooEarly, TaskClosed]),
+    ]
+}

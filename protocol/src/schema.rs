@@ -1,0 +1,90 @@
+//! JSON schemas of the types whose JSON is a text: what the derived schemas of all others are made of.
+//!
+//! Behind the feature `schema`, for who describes an interface; nothing here is needed to take part in a market.
+
+use std::borrow::Cow;
+
+use utoipa::openapi::schema::{ObjectBuilder, Schema, SchemaType, Type};
+use utoipa::openapi::{RefOr, SchemaFormat};
+use utoipa::{PartialSchema, ToSchema};
+
+use crate::code::Code;
+use crate::fixed::Micro;
+use crate::id::{Address, Digest, NodeKey, PayoutId, TaskId};
+use crate::money::Amount;
+use crate::sign::{NodeSignature, WalletSignature};
+
+macro_rules! text_schema {
+    ($name:ident, $format:literal, $pattern:literal, $what:literal) => {
+        impl PartialSchema for $name {
+            fn schema() -> RefOr<Schema> {
+                let text = ObjectBuilder::new()
+                    .schema_type(SchemaType::Type(Type::String))
+                    .format(Some(SchemaFormat::Custom($format.to_owned())))
+                    .pattern(Some($pattern))
+                    .description(Some($what));
+                RefOr::T(Schema::Object(text.build()))
+            }
+        }
+        impl ToSchema for $name {
+            fn name() -> Cow<'static, str> {
+                Cow::Borrowed(stringify!($name))
+            }
+        }
+    };
+}
+
+text_schema!(Digest, "hex", "^(0x)?[0-9a-fA-F]{64}$", "A BLAKE3 digest: 32 bytes in hexadecimal.");
+text_schema!(TaskId, "hex", "^(0x)?[0-9a-fA-F]{64}$", "The digest of a task: its name for ever.");
+text_schema!(
+    PayoutId,
+    "hex",
+    "^(0x)?[0-9a-fA-F]{64}$",
+    "Names one settlement: 32 bytes in hexadecimal."
+);
+text_schema!(
+    NodeKey,
+    "hex",
+    "^(0x)?[0-9a-fA-F]{64}$",
+    "An ed25519 public key: 32 bytes in hexadecimal."
+);
+text_schema!(
+    Address,
+    "eip55",
+    "^(0x)?[0-9a-fA-F]{40}$",
+    "An account. In mixed case it must have its EIP-55 checksum; all answers have it."
+);
+text_schema!(NodeSignature, "hex", "^(0x)?[0-9a-fA-F]{128}$", "An ed25519 signature, 64 bytes.");
+text_schema!(
+    WalletSignature,
+    "hex",
+    "^(0x)?[0-9a-fA-F]{130}$",
+    "A secp256k1 signature, 65 bytes: r, s (low), v = 27 or 28."
+);
+text_schema!(
+    Amount,
+    "decimal",
+    "^[0-9]{1,20}(\\.[0-9]{1,18})?$",
+    "Florins as decimal text, at most 18 places and 2^128 - 1 base units."
+);
+text_schema!(
+    Micro,
+    "decimal",
+    "^[0-9]{1,13}(\\.[0-9]{1,6})?$",
+    "A decimal number as text, at most 6 places."
+);
+
+impl PartialSchema for Code {
+    fn schema() -> RefOr<Schema> {
+        let text = ObjectBuilder::new()
+            .schema_type(SchemaType::Type(Type::String))
+            .enum_values(Some(Self::ALL.iter().map(|code| code.as_str())))
+            .description(Some("Why something was refused. A code never changes its meaning."));
+        RefOr::T(Schema::Object(text.build()))
+    }
+}
+impl ToSchema for Code {
+    fn name() -> Cow<'static, str> {
+        Cow::Borrowed("Code")
+    }
+}

@@ -1,0 +1,84 @@
+//! `florin fuzz`: everything that strangers and owners hand this program, in millions of broken variants.
+//!
+//! Each target runs in a process of its own, so that an abort, a hang or a hunger for memory ends only that one and
+//! names the input: it is in a file before the target sees it. What broke something is kept in the corpus, and is the
+//! first thing that the next run tries.
+
+mod mutate;
+mod pool;
+mod targets;
+mod trial;
+
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, ensure};
+
+use crate::cli::Fuzz;
+use crate::failure::Exit;
+use pool::Pool;
+use targets::{TARGETS, Target};
+
+/// Runs one target here, or all of them beside each other.
+pub(super) fn run(arguments: &Fuzz) -> anyhow::Result<Exit> {
+    match &arguments.target {
+        Some(name) => one(name, arguments),
+        None => all(arguments),
+    }
+}
+
+fn one(name: &str, arguments: &Fuzz) -> anyhow::Result<Exit> {
+    let names = TARGETS.map(|target| target.name).join(", ");
+    let target = TARGETS.iter().find(|target| target.name == name);
+    let target = target.with_context(|| format!("there is no target {name:?}: {names}"))?;
+    let pool = Pool::open(&arguments.corpus, target.name)?;
+    trial::run(target, pool, arguments)
+}
+
+/// Every target in a process of its own, all at once.
+fn all(arguments: &Fuzz) -> anyhow::Result<Exit> {
+    let begun = Instant::now();
+    let program = std::env::current_exe().context("where this program is")?;
+    let inputs = tempfile::tempdir()?;
+    let start = |target: &'static Target| {
+        let input = inputs.path().join(target.name);
+        let mut child = Command::new(&program);
+        child.arg("fuzz").args(["--target", target.name]).arg("--input").arg(&input);
+        child.args(["--seconds", &arguments.seconds.to_string()]);
+        child.args(["--seed", &arguments.seed.to_string()]).arg("--corpus").arg(&arguments.corpus);
+        child.args(["--keep", &arguments.keep.to_string()]);
+        let child = child.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+        Ok((target, input, child.with_context(|| target.name)?))
+    };
+    let running = TARGETS.iter().map(start).collect::<anyhow::Result<Vec<_>>>()?;
+    let mut broken = 0;
+    for (target, input, mut child) in running {
+        let mut said = String::new();
+        if let Some(out) = &mut child.stdout {
+            out.read_to_string(&mut said)?;
+        }
+        let status = child.wait()?;
+        anstream::print!("{said}");
+        if status.success() {
+            continue;
+        }
+        broken += 1;
+        if status.code() != Some(Exit::No as i32) {
+            // It could not say what happened: its last input can.
+            let kept = keep_last(&arguments.corpus, target, &input);
+            let what = kept.unwrap_or_else(|error| format!("(its input is lost: {error})"));
+            anstream::println!("{}: ended with {status} over {what}", target.name);
+        }
+    }
+    let seconds = begun.elapsed().as_secs();
+    anstream::println!("fuzz: {} targets, {broken} broken, {seconds} s", TARGETS.len());
+    Ok(if broken == 0 { Exit::Done } else { Exit::No })
+}
+
+fn keep_last(corpus: &Path, target: &Target, input: &Path) -> anyhow::Result<String> {
+    let bytes = trial::last_input(input)?;
+    ensure!(!bytes.is_empty(), "it ended before its first input");
+    Ok(pool::keep(corpus, target.name, "crash", &bytes)?.display().to_string())
+}

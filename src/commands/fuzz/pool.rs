@@ -1,0 +1,98 @@
+//! The inputs that others are made of: the committed corpus, and what was found to behave in a way of its own.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+/// Inputs that are kept in memory; beyond that a new one takes the place of an old one.
+const INPUTS_MAX: usize = 2_048;
+/// Longest input, in bytes.
+pub(super) const INPUT_BYTES_MAX: usize = 64 * 1024;
+/// Files of one target's corpus that are read.
+const FILES_MAX: usize = 4_096;
+
+/// The inputs of one target.
+pub(super) struct Pool {
+    /// In the order of their names, then as they were found.
+    pub(super) inputs: Vec<Vec<u8>>,
+    /// Ways to behave that were seen.
+    seen: BTreeSet<u64>,
+    next: usize,
+}
+
+impl Pool {
+    /// Reads a target's corpus.
+    pub(super) fn open(corpus: &Path, target: &str) -> anyhow::Result<Self> {
+        let folder = corpus.join(target);
+        let context = || format!("corpus {}", folder.display());
+        let files = std::fs::read_dir(&folder).with_context(context)?;
+        let mut names = files.map(|file| Ok(file?.path())).collect::<std::io::Result<Vec<_>>>()?;
+        names.sort();
+        names.truncate(FILES_MAX);
+        let mut inputs = names.iter().map(std::fs::read).collect::<Result<Vec<_>, _>>()?;
+        inputs.iter_mut().for_each(|input| input.truncate(INPUT_BYTES_MAX));
+        anyhow::ensure!(!inputs.is_empty(), "{} is empty", context());
+        Ok(Self { inputs, seen: BTreeSet::new(), next: 0 })
+    }
+
+    /// Notes how an input made the target behave; whether nobody has seen that before.
+    pub(super) fn is_new(&mut self, behaviour: &str) -> bool {
+        self.seen.insert(signature(behaviour))
+    }
+
+    /// Ways to behave that were seen.
+    pub(super) fn ways(&self) -> usize {
+        self.seen.len()
+    }
+
+    /// Keeps an input for others to be made of.
+    pub(super) fn add(&mut self, input: Vec<u8>) {
+        if self.inputs.len() < INPUTS_MAX {
+            self.inputs.push(input);
+            return;
+        }
+        self.next = (self.next + 1) % INPUTS_MAX;
+        self.inputs[self.next] = input;
+    }
+}
+
+/// Two behaviours are one where their words are the same: figures and what was quoted from the input do not count.
+fn signature(behaviour: &str) -> u64 {
+    let mut hasher = std::hash::DefaultHasher::new();
+    let mut quote = None;
+    for c in behaviour.chars() {
+        match quote {
+            Some(end) if c == end => quote = None,
+            Some(_) => {}
+            None if matches!(c, '"' | '`' | '\'') => quote = Some(c),
+            None if c.is_ascii_digit() => {}
+            None => std::hash::Hash::hash(&c, &mut hasher),
+        }
+    }
+    std::hash::Hasher::finish(&hasher)
+}
+
+/// Writes an input into a target's corpus, under a name that follows from its bytes.
+pub(super) fn keep(
+    corpus: &Path,
+    target: &str,
+    kind: &str,
+    bytes: &[u8],
+) -> anyhow::Result<PathBuf> {
+    let name = florin_protocol::blob_digest(bytes).short();
+    let path = corpus.join(target).join(format!("{kind}-{name}"));
+    std::fs::write(&path, bytes).with_context(|| path.display().to_string())?;
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn behaviours_differ_by_their_words_and_not_by_figures_or_quotes() {
+        assert_eq!(signature("line 3: unknown key `a`"), signature("line 14: unknown key `bcd`"));
+        assert_ne!(signature("line 3: unknown key"), signature("line 3: missing key"));
+    }
+}

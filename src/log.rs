@@ -1,0 +1,42 @@
+//! Where the log goes and how it looks. Requests' spans go to a collector as well, where the settings name one.
+
+use std::io::IsTerminal;
+
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
+
+use crate::cli::LogFormat;
+
+/// A part of the log.
+pub(crate) type Part = Box<dyn Layer<Registry> + Send + Sync>;
+
+/// How much is said, and in which form.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manner {
+    /// How often `-v` was given.
+    pub(crate) verbose: u8,
+    /// Lines for people or for programs.
+    pub(crate) format: LogFormat,
+}
+
+/// Sends the log to standard error: warnings, and more with -v. `RUST_LOG` wins.
+pub(crate) fn start(manner: Manner, spans: Option<Part>) {
+    let default = match manner.verbose {
+        0 => "warn",
+        1 => "warn,florin=info",
+        _ => "info,florin=debug",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
+    let ansi = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let lines = fmt::layer().with_writer(std::io::stderr);
+    let lines: Part = match manner.format {
+        LogFormat::Text => lines.with_ansi(ansi).with_filter(filter).boxed(),
+        // One object a line; a request's id and route are in `span`.
+        LogFormat::Json => {
+            lines.json().flatten_event(true).with_span_list(false).with_filter(filter).boxed()
+        }
+    };
+    let parts: Vec<Part> = spans.into_iter().chain([lines]).collect();
+    tracing_subscriber::registry().with(parts).init();
+}

@@ -1,0 +1,129 @@
+//! Requests' spans for an OpenTelemetry collector: OTLP over HTTP, if the settings name one.
+//!
+//! Spans wait in a bounded queue for a thread of their own; where it is full they are dropped. So a collector that is
+//! slow or gone costs requests nothing, and is mentioned once.
+
+use std::future::{Future, ready};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use opentelemetry::trace::TracerProvider;
+use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
+use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig, WithHttpConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::{BatchConfigBuilder, BatchSpanProcessor, SdkTracerProvider};
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::filter_fn;
+
+use crate::log::Part;
+
+/// Spans that wait for the collector.
+const QUEUE_MAX: usize = 4_096;
+/// Spans that go in one request.
+const BATCH_MAX: usize = 512;
+/// How long spans wait for others.
+const DELAY: Duration = Duration::from_secs(1);
+/// How long one request to the collector may take.
+const SEND_TIME: Duration = Duration::from_secs(5);
+/// How long the last spans have when the program ends.
+const LAST_TIME: Duration = Duration::from_secs(2);
+/// Longest answer of a collector that is read, in bytes.
+const ANSWER_BYTES_MAX: u64 = 64 * 1024;
+/// The only spans that go out: one for each request.
+const SPAN: &str = "request";
+
+/// The way to a collector.
+pub(crate) struct Export(SdkTracerProvider);
+
+impl Export {
+    /// To the collector at this address, `http://HOST:4318` and the like. Nobody is asked yet.
+    pub(crate) fn to(url: &str) -> anyhow::Result<Self> {
+        let exporter = SpanExporter::builder()
+            .with_http()
+            .with_http_client(Collector::new())
+            .with_protocol(Protocol::HttpBinary)
+            .with_endpoint(format!("{}/v1/traces", url.trim_end_matches('/')))
+            .with_timeout(SEND_TIME)
+            .build()
+            .with_context(|| format!("otlp.url = {url}"))?;
+        let batches = BatchConfigBuilder::default()
+            .with_max_queue_size(QUEUE_MAX)
+            .with_max_export_batch_size(BATCH_MAX)
+            .with_scheduled_delay(DELAY)
+            .build();
+        let processor = BatchSpanProcessor::builder(exporter).with_batch_config(batches).build();
+        let resource = Resource::builder_empty().with_service_name("florin-coordinator").build();
+        let provider = SdkTracerProvider::builder();
+        Ok(Self(provider.with_resource(resource).with_span_processor(processor).build()))
+    }
+
+    /// What takes the spans out of the log.
+    pub(crate) fn part(&self) -> Part {
+        let tracer = self.0.tracer("florin");
+        let wanted = filter_fn(|what| what.is_span() && what.name() == SPAN);
+        tracing_opentelemetry::layer().with_tracer(tracer).with_filter(wanted).boxed()
+    }
+
+    /// Sends what waits, within a short time.
+    pub(crate) fn end(&self) {
+        if let Err(error) = self.0.shutdown_with_timeout(LAST_TIME) {
+            tracing::debug!(%error, "the last spans were not sent");
+        }
+    }
+}
+
+/// The collector, as the exporter's thread speaks to it.
+#[derive(Debug)]
+struct Collector {
+    agent: ureq::Agent,
+    /// Whether it was said that it does not answer.
+    told: AtomicBool,
+}
+
+impl Collector {
+    fn new() -> Self {
+        let config = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .timeout_global(Some(SEND_TIME));
+        Self { agent: config.build().into(), told: AtomicBool::new(false) }
+    }
+
+    fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let at = request.uri().clone();
+        let answer = self.agent.run(request.map(|body| body.to_vec())).map_err(HttpError::from);
+        let answer = answer.and_then(|answer| {
+            let (parts, mut body) = answer.into_parts();
+            let body = body.with_config().limit(ANSWER_BYTES_MAX).read_to_vec()?;
+            Ok(Response::from_parts(parts, Bytes::from(body)))
+        });
+        let trouble = match &answer {
+            Ok(answer) if answer.status().is_success() => None,
+            Ok(answer) => Some(format!("status {}", answer.status())),
+            Err(error) => Some(error.to_string()),
+        };
+        match trouble {
+            None => self.told.store(false, Ordering::Relaxed),
+            Some(why) if !self.told.swap(true, Ordering::Relaxed) => {
+                tracing::warn!(%at, why, "the collector takes no spans; they are dropped until it does");
+            }
+            Some(_) => {}
+        }
+        answer
+    }
+}
+
+type Sent<'a> = Pin<Box<dyn Future<Output = Result<Response<Bytes>, HttpError>> + Send + 'a>>;
+
+impl HttpClient for Collector {
+    /// The exporter has a thread of its own, which may wait.
+    fn send_bytes<'life0, 'async_trait>(&'life0 self, request: Request<Bytes>) -> Sent<'async_trait>
+    where
+        'life0: 'async_trait,
+        Self: 'async_trait,
+    {
+        Box::pin(ready(self.send(request)))
+    }
+}

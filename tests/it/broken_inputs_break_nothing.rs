@@ -1,0 +1,55 @@
+//! What once broke a parser, and a second of variants of it. `cargo xtask fuzz` takes longer.
+
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use crate::support::florin;
+
+/// A copy of the corpus: what is found is written into it.
+fn corpus() -> TempDir {
+    let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz");
+    let copy = tempfile::tempdir().unwrap();
+    for target in std::fs::read_dir(&committed).unwrap().map(Result::unwrap) {
+        let folder = copy.path().join(target.file_name());
+        std::fs::create_dir(&folder).unwrap();
+        for file in std::fs::read_dir(target.path()).unwrap().map(Result::unwrap) {
+            std::fs::copy(file.path(), folder.join(file.file_name())).unwrap();
+        }
+    }
+    copy
+}
+
+#[test]
+fn the_fuzzer_finds_nothing_in_its_corpus_and_beside_it() {
+    let copy = corpus();
+    let at = copy.path().display().to_string();
+    let said = florin(&["fuzz", "--seconds", "1", "--seed", "7", "--corpus", &at]).expect(0);
+    assert!(said.out.contains("fuzz: 8 targets, 0 broken"), "{said:?}");
+}
+
+/// None of these is what a committed seed does: variants have to get there.
+#[test]
+fn a_panic_planted_in_any_target_is_found_and_its_input_kept() {
+    let copy = corpus();
+    let at = copy.path().display().to_string();
+    for (target, plant) in [
+        ("safetensors", "the model has no such tensor"),
+        ("messages", "Unexpected length of input"),
+        ("bodies", "missing field"),
+        ("settings", ": use 100 to"),
+        ("task_file", "unknown field"),
+        ("csv", "missing value"),
+        ("idx", "its header calls for"),
+        ("keystore", "must be a power of two"),
+    ] {
+        let call = ["fuzz", "--seconds", "60", "--corpus", &at, "--target", target];
+        let said = florin(&[&call[..], &["--plant", plant]].concat());
+        assert!(said.code == 1 && said.out.contains("a panic over"), "{target}: {said:?}");
+        let files = std::fs::read_dir(copy.path().join(target)).unwrap();
+        let kept = files.filter(|file| {
+            file.as_ref().unwrap().file_name().to_string_lossy().starts_with("crash-")
+        });
+        assert_eq!(kept.count(), 1, "{target}");
+    }
+}
