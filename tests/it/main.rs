@@ -1,5 +1,6 @@
 //! The market as its users see it: the program itself, as real processes over loopback. Each file is one sentence.
 
+mod a_backup_comes_back;
 mod a_coordinator_stops_politely;
 mod a_free_rider_earns_nothing;
 mod a_hostile_update_changes_nothing;
@@ -10,6 +11,7 @@ mod a_payout_survives_a_crash;
 mod a_restart_continues_the_round;
 mod anyone_can_recompute_a_payout;
 mod bad_files_are_refused;
+mod every_format_closes_its_rounds;
 mod honest_work_is_paid;
 mod publishing_again_locks_nothing_twice;
 mod support;

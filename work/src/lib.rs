@@ -19,11 +19,11 @@ mod spot;
 
 pub use audit::{AuditInputs, Difference, audit_round, draw_differs};
 pub use check::{
-    Inspected, check_model, check_update, clip_update, decode_update_into, encode, initial_model,
-    inspect_update, model_bytes, update_bytes,
+    Inspected, check_model, check_update, clip_update, decode_update_into, encode, encode_update,
+    initial_model, inspect_update, model_bytes, update_bytes,
 };
 pub use contents::{Contents, NOTHING};
-pub use convert::{aggregation, model_spec, training};
+pub use convert::{aggregation, format, model_spec, training};
 pub use holdout::{Committed, ShownError, check_shown};
 pub use round::{Disagreement, Inputs, Outcome, TOLERANCE_NANO, WorkError, agree, carry_out};
 pub use spot::{Spot, Spotted, escape_probability, spot_check_round};

@@ -15,15 +15,17 @@ enum Neighbours {
     Contribution,
 }
 
-const BENCHMARKS: [(&str, Neighbours); 8] = [
+const BENCHMARKS: [(&str, Neighbours); 10] = [
     ("aggregate", Neighbours::Learning),
     ("train", Neighbours::Learning),
     ("ledger", Neighbours::Nobody),
     ("server", Neighbours::Nobody),
     ("round", Neighbours::Nobody),
     ("door", Neighbours::Nobody),
+    ("recovery", Neighbours::Nobody),
     ("contribution", Neighbours::Contribution),
     ("attacks", Neighbours::Nobody),
+    ("wire", Neighbours::Nobody),
 ];
 
 /// Runs one benchmark; `arguments` are its name, `--json FILE` and its own flags, which go to the

@@ -48,8 +48,10 @@ pub struct TaskState {
     pub id: TaskId,
     /// What the buyer asked for.
     pub spec: TaskSpec,
-    /// Exact length in bytes of one model or update.
+    /// Exact length in bytes of one model.
     pub model_bytes: u64,
+    /// Exact length in bytes of one update.
+    pub update_bytes: u64,
     /// Grows with every event that touches the task.
     pub sequence: u64,
     /// Blobs it cannot start without and does not have.
@@ -175,6 +177,22 @@ pub struct Past {
     pub records: Vec<(Digest, Signed<WorkRecord>)>,
     /// Records that did not agree with the recomputation.
     pub wrong: BTreeSet<Digest>,
+}
+
+impl State {
+    /// Every blob that it needs to be stored, in no task's order.
+    #[must_use]
+    pub fn blobs(&self) -> BTreeSet<Digest> {
+        let mut needed = BTreeSet::new();
+        for task in self.tasks.values() {
+            needed.extend(&task.public);
+            needed.extend(task.holdout);
+            let Some(running) = task.running() else { continue };
+            needed.extend(running.updates.values().map(|update| update.header.body.update));
+            needed.extend(running.held.as_ref().map(|result| result.model));
+        }
+        needed
+    }
 }
 
 impl TaskState {

@@ -6,9 +6,11 @@ mod contribution;
 mod door;
 mod ledger;
 mod peers;
+mod recovery;
 mod round;
 mod server;
 mod train;
+mod wire;
 
 use anyhow::Context;
 use serde::Serialize;
@@ -99,7 +101,11 @@ pub(super) fn run(arguments: &Bench) -> anyhow::Result<Exit> {
         BenchName::Round => of_rows(round::run()?)?,
         BenchName::Server => of_rows(server::run()?)?,
         BenchName::Door => of_rows(door::run(arguments.door.connections)?)?,
+        BenchName::Recovery => of_rows(recovery::run()?)?,
         BenchName::Attacks => of_rows(attacks::run()?)?,
+        BenchName::Wire => {
+            of_rows(wire::run(arguments.wire.seeds, arguments.contribution.docs.as_deref())?)?
+        }
         BenchName::Contribution => contribution::run(arguments)?,
     };
     let mut table = Table::new(&["what", ">value", "unit", "bar", ""]);
