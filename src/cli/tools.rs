@@ -65,6 +65,9 @@ pub(crate) struct Bench {
     /// Folder of Python packages (torch, numpy; for contribution shapiq, pyDVL) for the neighbours' rows
     #[arg(long, value_name = "DIR")]
     pub(crate) python: Option<PathBuf>,
+    /// server, round: a neighbour to measure in the same run; `cargo xtask bench` fetches it
+    #[arg(long, value_enum)]
+    pub(crate) peer: Option<PeerArg>,
     #[command(flatten)]
     pub(crate) contribution: BenchContribution,
     #[command(flatten)]
@@ -80,6 +83,13 @@ pub(crate) struct BenchWire {
     #[arg(long, value_name = "N", default_value_t = 5,
           value_parser = clap::value_parser!(u64).range(2..=100))]
     pub(crate) seeds: u64,
+}
+
+/// Neighbours that are measured only where somebody asks for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PeerArg {
+    /// Flower: a SuperLink and four SuperNodes
+    Flower,
 }
 
 /// What only `florin bench door` listens to.
