@@ -70,6 +70,14 @@ pub fn check_model(spec: &TaskSpec, bytes: &[u8]) -> Result<Vec<f32>, Rejection>
     decode(&model_spec(&spec.model), bytes).map_err(|error| rejection(&error))
 }
 
+/// Checks a model of this task as [`check_model`] does, without keeping its numbers.
+///
+/// # Errors
+/// A [`Rejection`] that names what is wrong.
+pub fn inspect_model(spec: &TaskSpec, bytes: &[u8]) -> Result<(), Rejection> {
+    walk(&model_spec(&spec.model), bytes, &mut |_, _| {}).map_err(|error| rejection(&error))
+}
+
 /// What is known of an update that passed every check.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Inspected {
@@ -134,6 +142,15 @@ fn read_update(
         return Err(Rejection::new(Code::UpdateNormTooLarge, message));
     }
     Ok(Inspected { norm })
+}
+
+/// Whether the first of `total` bytes that are still arriving hold the whole header of an update of this task, and it is
+/// right; `false` as long as more of it must come.
+///
+/// # Errors
+/// The [`Rejection`] that [`inspect_update`] would give for the header or the length, as soon as it can be known.
+pub fn check_update_header(spec: &TaskSpec, first: &[u8], total: u64) -> Result<bool, Rejection> {
+    tensors::check_header(&model_spec(&spec.model), first, total).map_err(|error| rejection(&error))
 }
 
 /// Shortens a delta to the task's norm where it is longer.

@@ -18,8 +18,8 @@ mod spot;
 
 pub use audit::{AuditInputs, Difference, audit_round, draw_differs};
 pub use check::{
-    Inspected, check_model, check_update, clip_update, decode_update_into, encode, initial_model,
-    inspect_update, model_bytes, update_bytes,
+    Inspected, check_model, check_update, check_update_header, clip_update, decode_update_into,
+    encode, initial_model, inspect_model, inspect_update, model_bytes, update_bytes,
 };
 pub use convert::{aggregation, model_spec, training};
 pub use holdout::{Committed, ShownError, check_shown};
