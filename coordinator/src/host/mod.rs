@@ -28,7 +28,7 @@ pub use settler::settlement;
 pub use valuer::{TRIES_MAX, Valuer, ValuerError, WorkValuer};
 
 use crate::engine::{Engine, Event, Verdict};
-use crate::store::{Blobs, Disk, Folder, Journal, OpenError};
+use crate::store::{Blobs, Disk, Folder, Journal, OpenError, Partials};
 
 /// Commands that may wait for the engine.
 pub const QUEUE_MAX: usize = 1_024;
@@ -114,6 +114,7 @@ pub struct Host {
     mailbox: Mailbox,
     changes: watch::Receiver<Sequences>,
     blobs: Arc<Blobs>,
+    partials: Arc<Partials>,
 }
 
 /// The threads behind a [`Host`].
@@ -169,7 +170,8 @@ impl Host {
         let (send_shows, shows) = std::sync::mpsc::channel();
         let (send_ledger, ledger_jobs) = std::sync::mpsc::channel();
         let mailbox = Mailbox { commands };
-        let host = Self { mailbox: mailbox.clone(), changes, blobs: folder.blobs() };
+        let (blobs, partials) = (folder.blobs(), folder.partials());
+        let host = Self { mailbox: mailbox.clone(), changes, blobs, partials };
         let actor = actor::Actor {
             engine,
             journal,
@@ -260,6 +262,12 @@ impl Host {
     #[must_use]
     pub const fn blobs(&self) -> &Arc<Blobs> {
         &self.blobs
+    }
+
+    /// The uploads that are not whole yet.
+    #[must_use]
+    pub const fn partials(&self) -> &Arc<Partials> {
+        &self.partials
     }
 
     /// Makes the engine look at its clock.

@@ -3,6 +3,7 @@
 //! * `lock`: held as long as a process owns the folder.
 //! * `journal`: every event, in order; see [`journal`].
 //! * `blobs/`: models, holdouts and updates by their digest; see [`blobs`], and [`pack`] for small ones.
+//! * `blobs/uploads/`: what is there of uploads that are not whole yet; see [`partial`].
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -13,15 +14,18 @@ pub mod blobs;
 mod frames;
 pub mod journal;
 pub mod pack;
+pub mod partial;
 
 pub use blobs::{BlobError, BlobWriter, Blobs, Opened};
 pub use journal::{AppendError, Disk, Journal, OpenError, Record};
+pub use partial::Partials;
 
 /// A data folder that belongs to this process until it is dropped.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
     blobs: Arc<Blobs>,
+    partials: Arc<Partials>,
     /// The lock lives as long as this file is open.
     _lock: File,
 }
@@ -46,7 +50,7 @@ pub enum FolderError {
 }
 
 impl Folder {
-    /// Takes a data folder, making it if it is not there, and removes what an interrupted upload left behind.
+    /// Takes a data folder, making it if it is not there, and removes what an interrupted write left behind.
     ///
     /// # Errors
     /// [`FolderError`].
@@ -65,13 +69,21 @@ impl Folder {
             Err(TryLockError::Error(source)) => return Err(unusable(source)),
         }
         let blobs = Blobs::open(&path.join("blobs")).map_err(unusable)?;
-        Ok(Self { path: path.to_owned(), blobs: Arc::new(blobs), _lock: lock })
+        let partials = Partials::open(&path.join("blobs/uploads")).map_err(unusable)?;
+        let (blobs, partials) = (Arc::new(blobs), Arc::new(partials));
+        Ok(Self { path: path.to_owned(), blobs, partials, _lock: lock })
     }
 
     /// The blobs.
     #[must_use]
     pub fn blobs(&self) -> Arc<Blobs> {
         Arc::clone(&self.blobs)
+    }
+
+    /// The uploads that are not whole yet.
+    #[must_use]
+    pub fn partials(&self) -> Arc<Partials> {
+        Arc::clone(&self.partials)
     }
 
     /// Where the journal is.
@@ -88,6 +100,19 @@ pub fn is_full(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
     )
+}
+
+/// Bytes that are free on a folder's disk for a process like this one.
+#[cfg(unix)]
+fn free_bytes(folder: &Path) -> io::Result<u64> {
+    let disk = rustix::fs::statvfs(folder)?;
+    Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
+/// Where nobody can be asked, a full disk shows when it is written to.
+#[cfg(not(unix))]
+fn free_bytes(_: &Path) -> io::Result<u64> {
+    Ok(u64::MAX)
 }
 
 /// Makes a folder's entries durable: a renamed file is there after a power cut only if its folder was synced.
