@@ -153,7 +153,9 @@ impl Opened {
                 server::listen::serve(listener, router, &config, None, never).await;
             })
         });
+        let sweeping = tokio::spawn(server::sweep(app.clone()));
         server::listen::serve(listener, router(app), &config, tls, until).await;
+        sweeping.abort();
         host.stop().await;
         if let Some(watched) = watched {
             watched.abort();

@@ -100,6 +100,10 @@ codes! {
     Internal = "INTERNAL",
     /// More requests or messages than an address or a wallet may send.
     RateLimited = "RATE_LIMITED",
+    /// An upload that goes on where the bytes that are here do not end.
+    WrongOffset = "WRONG_OFFSET",
+    /// What uploads may take together is taken: a sender's, a task's or everybody's.
+    QuotaExceeded = "QUOTA_EXCEEDED",
 }
 
 impl fmt::Display for Code {

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::routing::{get, post, put};
@@ -15,6 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
 mod admit;
+mod blobs;
 mod body;
 mod error;
 mod extract;
@@ -26,7 +28,9 @@ mod places;
 mod proofs;
 mod pulse;
 mod rate;
+mod resume;
 mod self_signed;
+mod sweep;
 mod tasks;
 pub mod tls;
 mod upload;
@@ -39,6 +43,7 @@ use metrics::Metrics;
 use observe::Ids;
 pub(crate) use observe::operator_router;
 use proofs::Proofs;
+pub(crate) use sweep::sweep;
 
 use crate::config::Config;
 use crate::host::{Host, LedgerPlace};
@@ -74,6 +79,7 @@ struct Inner {
     rates: Rates,
     closing: watch::Sender<bool>,
     uploads: Mutex<BTreeMap<Address, u32>>,
+    nameless: AtomicU64,
 }
 
 impl App {
@@ -112,6 +118,7 @@ impl App {
                 rates,
                 closing: watch::Sender::new(false),
                 uploads,
+                nameless: AtomicU64::new(0),
             }),
         }
     }
@@ -202,7 +209,7 @@ impl App {
             Room::Blobs => &self.inner.blob_room,
         };
         let room = Arc::clone(room).acquire_many_owned(units);
-        match timeout(self.config().body_time(0), room).await {
+        match timeout(self.config().body_time(bytes), room).await {
             Ok(Ok(permit)) => Ok(permit),
             Ok(Err(_)) | Err(_) => {
                 let message = "too many bytes are being checked: try again in a moment";
@@ -259,6 +266,7 @@ impl Drop for UploadSlot {
 
 /// The routes, which `docs/protocol.md` describes.
 pub fn router(app: App) -> Router {
+    let blob = get(blobs::give_blob).put(blobs::take_blob).head(blobs::ask_blob);
     let v1 = Router::new()
         .route("/health", get(market::health))
         .route("/market", get(market::info))
@@ -270,15 +278,16 @@ pub fn router(app: App) -> Router {
         .route("/tasks/{id}/enrol", post(tasks::enrol))
         .route("/tasks/{id}/commits", post(tasks::commit))
         .route("/tasks/{id}/updates", post(upload::take_update))
-        .route("/tasks/{id}/holdout", put(upload::take_holdout))
-        .route("/tasks/{id}/rounds/{round}/holdout", get(upload::give_shown))
+        .route("/tasks/{id}/updates/offset", post(upload::ask_offset))
+        .route("/tasks/{id}/holdout", put(blobs::take_holdout).head(blobs::ask_holdout))
+        .route("/tasks/{id}/rounds/{round}/holdout", get(blobs::give_shown))
         .route("/tasks/{id}/rounds/{round}/report", get(tasks::report))
         .route("/tasks/{id}/rounds/{round}/offer", get(tasks::offer))
         .route("/tasks/{id}/rounds/{round}/headers", get(tasks::headers))
         .route("/tasks/{id}/rounds/{round}/records", get(tasks::records))
         .route("/tasks/{id}/proof/{address}", get(tasks::proof))
         .route("/tasks/{id}/close", post(tasks::close))
-        .route("/blobs/{digest}", get(upload::give_blob).put(upload::take_blob))
+        .route("/blobs/{digest}", blob)
         .route("/work/next", post(work::next))
         .route("/work/blob", post(work::blob))
         .route("/work", post(work::record));

@@ -18,3 +18,4 @@ mod shop;
 mod shutdown_finishes_uploads;
 mod support;
 mod tls_is_spoken;
+mod uploads_go_on;
