@@ -8,6 +8,7 @@ mod a_market_speaks_tls;
 mod a_node_may_fail_or_lie;
 mod a_payout_survives_a_crash;
 mod a_restart_continues_the_round;
+mod an_upload_survives_cuts_and_kills;
 mod anyone_can_recompute_a_payout;
 mod bad_files_are_refused;
 mod honest_work_is_paid;
