@@ -24,7 +24,7 @@ pub(crate) use chain::{
 };
 pub(crate) use data::{Data, DataShow, DataSplit};
 pub(crate) use market::{Coordinate, Experiment, LedgerCommand, Participate, Provide};
-pub(crate) use tools::{Bench, BenchName, Demo, Doctor};
+pub(crate) use tools::{Bench, BenchName, BenchUploads, Demo, Doctor};
 pub(crate) use wallet::{Wallet, WalletExport, WalletImport, WalletNew, WalletShow};
 
 /// A marketplace for trained models: buyers lock tokens behind a learning task, participants train on their own data,

@@ -65,6 +65,8 @@ pub(crate) struct Bench {
     pub(crate) contribution: BenchContribution,
     #[command(flatten)]
     pub(crate) door: BenchDoor,
+    #[command(flatten)]
+    pub(crate) uploads: BenchUploads,
 }
 
 /// What only `florin bench door` listens to.
@@ -74,6 +76,19 @@ pub(crate) struct BenchDoor {
     #[arg(long, value_name = "N", default_value_t = 2_000,
           value_parser = clap::value_parser!(u32).range(1..=20_000))]
     pub(crate) connections: u32,
+}
+
+/// What only `florin bench uploads` listens to.
+#[derive(Debug, Args)]
+pub(crate) struct BenchUploads {
+    /// uploads: large updates at once; fewer where the disk has no room for them
+    #[arg(long, value_name = "N", default_value_t = 32,
+          value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub(crate) uploads: u32,
+    /// uploads: size of each, in MB
+    #[arg(long, value_name = "MB", default_value_t = 256,
+          value_parser = clap::value_parser!(u32).range(1..=4_000))]
+    pub(crate) megabytes: u32,
 }
 
 /// What only `florin bench contribution` listens to.
@@ -106,6 +121,8 @@ pub(crate) enum BenchName {
     Server,
     /// Honest requests beside thousands of slow, idle and dribbling connections
     Door,
+    /// Large updates at once, beside copying and hashing the same bytes
+    Uploads,
     /// What attackers of the demonstration's market earn, beside what they earn honestly
     Attacks,
     /// What updates are worth, beside shapiq and pyDVL

@@ -8,6 +8,7 @@ mod ledger;
 mod peers;
 mod server;
 mod train;
+mod uploads;
 
 use anyhow::Context;
 use serde::Serialize;
@@ -97,6 +98,7 @@ pub(super) fn run(arguments: &Bench) -> anyhow::Result<Exit> {
         BenchName::Ledger => of_rows(ledger::run()?)?,
         BenchName::Server => of_rows(server::run()?)?,
         BenchName::Door => of_rows(door::run(arguments.door.connections)?)?,
+        BenchName::Uploads => of_rows(uploads::run(&arguments.uploads)?)?,
         BenchName::Attacks => of_rows(attacks::run()?)?,
         BenchName::Contribution => contribution::run(arguments)?,
     };
