@@ -217,7 +217,7 @@ impl Taking<'_> {
         if limit <= PACKED_BYTES_MAX as u64 {
             let writer = self.incoming.write_to(app.host().blobs(), limit).await?;
             fits(writer.bytes())?;
-            return Ok(Some((Bytes::Small(Some(writer)), place)));
+            return Ok(Some((Bytes::Small(Some(Box::new(writer))), place)));
         }
         let token = said.token.unwrap_or_else(|| app.nameless());
         let key = Key { task, whose: Whose::Token(token), digest };
@@ -235,14 +235,14 @@ impl Taking<'_> {
 
 /// Bytes that arrived whole.
 enum Bytes {
-    Small(Option<BlobWriter>),
+    Small(Option<Box<BlobWriter>>),
     Large(Box<Upload>),
 }
 
 impl Bytes {
     fn len(&self) -> u64 {
         match self {
-            Self::Small(writer) => writer.as_ref().map_or(0, BlobWriter::bytes),
+            Self::Small(writer) => writer.as_ref().map_or(0, |writer| writer.bytes()),
             Self::Large(upload) => upload.bytes(),
         }
     }
@@ -274,7 +274,7 @@ impl Bytes {
     /// Makes a blob of them.
     fn keep(&mut self, blobs: &Blobs) -> Result<Digest, BlobError> {
         let writer = match self {
-            Self::Small(writer) => writer.take(),
+            Self::Small(writer) => writer.take().map(|writer| *writer),
             Self::Large(upload) => Some(upload.take_blob(blobs)?),
         };
         blobs.keep(writer.ok_or_else(|| io::Error::other("the bytes are a blob already"))?)
