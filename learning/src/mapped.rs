@@ -63,10 +63,13 @@ pub struct Room {
 
 impl Room {
     /// Everything in memory.
-    pub fn memory() -> Self {
+    pub const fn memory() -> Self {
         Self { memory_max: u64::MAX, folder: PathBuf::new() }
     }
 }
+
+/// Everything in memory, for who has little or much of it.
+pub static MEMORY: Room = Room::memory();
 
 /// Rows of equally many numbers, one behind the other, in memory or in a file.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Instant;
 
-use florin_learning::Engine;
+use florin_learning::{Engine, Room};
 use florin_ledger::{Ledger, LedgerError, Refusal, StakeState, Terms};
 use florin_protocol::{
     Address, Amount, BlobRequest, Canonical, Code, Digest, DrawError, Phase, Role, Round, Scope,
@@ -28,6 +28,13 @@ use crate::wallet::Wallet;
 
 /// Bytes of updates that one order may bring into memory.
 pub const ORDER_BYTES_MAX: u64 = 8 * 1024 * 1024 * 1024;
+/// Most bytes of decoded updates that are held in memory while a round is recomputed; more lie in a temporary file.
+const WORK_MEMORY_MAX: u64 = 2 * 1024 * 1024 * 1024;
+
+/// Where the decoded updates of a round lie while it is recomputed. `TMPDIR` says where a file would be.
+pub(crate) fn work_room() -> Room {
+    Room { memory_max: WORK_MEMORY_MAX, folder: std::env::temp_dir() }
+}
 
 /// What a provider is told.
 #[derive(Clone, Debug)]
@@ -501,6 +508,7 @@ impl Server<'_, '_> {
             entries: &order.entries,
             updates: &updates,
             previous: &previous,
+            room: &work_room(),
         };
         let outcome = carry_out(&inputs, self.parts.engine);
         Ok(outcome.map(|outcome| outcome.result).map_err(|error| error.to_string()))

@@ -119,6 +119,8 @@ pub(crate) enum BenchName {
     Ledger,
     /// Updates that a coordinator takes, and what each costs it
     Server,
+    /// A round of four participants, each a process of its own
+    Round,
     /// Honest requests beside thousands of slow, idle and dribbling connections
     Door,
     /// Large updates at once, beside copying and hashing the same bytes

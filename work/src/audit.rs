@@ -117,7 +117,7 @@ fn evidence(inputs: &AuditInputs<'_>, found: &mut Vec<Difference>) {
     equal("scope.task", &report.scope.task, &spec.id());
     equal("base model's bytes", &report.base_model, &blob_digest(round.base));
     let stated: Vec<&Digest> = earlier.iter().take(PUBLIC_STEPS_MAX).collect();
-    let given: Vec<Digest> = round.previous.iter().map(|bytes| blob_digest(bytes)).collect();
+    let given: Vec<Digest> = round.previous.iter().map(blob_digest).collect();
     equal("earlier base models' bytes", &format!("{stated:?}"), &format!("{given:?}"));
     let pool = spec.pool_of_round(report.scope.round, before);
     let pool = pool.map_or_else(|error| error.to_string(), |pool| pool.to_string());
@@ -142,7 +142,7 @@ fn evidence(inputs: &AuditInputs<'_>, found: &mut Vec<Difference>) {
         && orders.iter().all(|order| (1..=last).contains(order));
     equal("entries' orders distinct, from 1 to the number of commits", &distinct, &true);
     for (i, ((entry, header), bytes)) in
-        report.entries.iter().zip(headers).zip(round.updates).enumerate()
+        report.entries.iter().zip(headers).zip(round.updates.iter()).enumerate()
     {
         let line = |field: &str| format!("entries[{i}].{field}");
         equal(&line("header"), &entry.header, &header.digest());

@@ -8,6 +8,7 @@
 
 mod audit;
 mod check;
+mod contents;
 mod convert;
 mod holdout;
 mod opinion;
@@ -21,6 +22,7 @@ pub use check::{
     Inspected, check_model, check_update, check_update_header, clip_update, decode_update_into,
     encode, initial_model, inspect_model, inspect_update, model_bytes, update_bytes,
 };
+pub use contents::{Contents, NOTHING};
 pub use convert::{aggregation, model_spec, training};
 pub use holdout::{Committed, ShownError, check_shown};
 pub use round::{Disagreement, Inputs, Outcome, TOLERANCE_NANO, WorkError, agree, carry_out};

@@ -2,13 +2,16 @@
 
 use florin_contribution::{NanoError, RoundError, RoundRules, to_nano, value_round};
 use florin_learning::engine::EvalError;
-use florin_learning::{AggregateError, Dataset, Engine, ModelSpec, Rule, aggregate, mean};
+use florin_learning::{
+    AggregateError, Dataset, Engine, ModelSpec, Room, Rows, Rule, aggregate, mean,
+};
 use florin_protocol::{
-    Entry, Estimator, Evidence, Metrics, Origin, Rejection, Repeat, Scored, TaskSpec, Valuation,
-    WorkResult, blob_digest,
+    Entry, Estimator, Evidence, Metrics, Origin, Rejection, Repeat, Repeats, Scored, TaskSpec,
+    Valuation, WorkResult, blob_digest,
 };
 
-use crate::check::{check_model, check_update, encode};
+use crate::check::{check_model, decode_update_into, encode};
+use crate::contents::Contents;
 use crate::convert::{aggregation, model_spec};
 use crate::holdout::{ShownError, check_shown};
 use crate::opinion::{agree_on_checks, check_seed, second_opinion};
@@ -33,10 +36,12 @@ pub struct Inputs<'a> {
     /// The accepted updates, ascending by sender.
     pub entries: &'a [Entry],
     /// Their bytes, in the order of the entries.
-    pub updates: &'a [Vec<u8>],
+    pub updates: &'a dyn Contents,
     /// The models that the rounds before began with, the latest first, at most
     /// [`PUBLIC_STEPS_MAX`](florin_protocol::limits::PUBLIC_STEPS_MAX).
-    pub previous: &'a [Vec<u8>],
+    pub previous: &'a dyn Contents,
+    /// Where the decoded updates lie while they are worked with. It changes no bit of the outcome.
+    pub room: &'a Room,
 }
 
 /// What the work gives.
@@ -82,6 +87,9 @@ pub enum WorkError {
     /// The updates do not combine.
     #[error("aggregation: {0}")]
     Aggregation(#[from] AggregateError),
+    /// There is no room for the decoded updates.
+    #[error("room for the decoded updates: {0}; free the disk, or allow more memory")]
+    Room(#[from] std::io::Error),
     /// A loss that is no number.
     #[error("loss: {0}")]
     Loss(#[from] NanoError),
@@ -120,27 +128,19 @@ impl Opened {
         };
         let base = check_model(spec, inputs.base).map_err(input("base model"))?;
         let holdout = check_shown(spec, inputs.drawn, inputs.holdout)?;
-        let deltas = entries
-            .iter()
-            .zip(updates)
-            .map(|(entry, bytes)| {
-                check_update(spec, bytes).map_err(input(&format!("update of {}", entry.sender)))
-            })
-            .collect::<Result<Vec<_>, _>>()?;
-        let mut steps = Vec::with_capacity(inputs.previous.len());
-        let mut after = base.clone();
-        for bytes in inputs.previous {
-            let before = check_model(spec, bytes).map_err(input("an earlier base model"))?;
-            steps.push(after.iter().zip(&before).map(|(after, before)| after - before).collect());
-            after = before;
+        let mut deltas = Rows::zeros(entries.len(), base.len(), inputs.room)?;
+        for (at, (entry, bytes)) in entries.iter().zip(updates.iter()).enumerate() {
+            decode_update_into(spec, bytes, deltas.row_mut(at))
+                .map_err(input(&format!("update of {}", entry.sender)))?;
         }
+        let steps = steps(inputs, &base)?;
         let held = protect(spec.rounds.protection, entries, deltas, &steps);
         Ok(Self { model: model_spec(&spec.model), base, held, holdout })
     }
 
     /// The updates as the valuation takes them.
     pub(crate) fn slices(&self) -> Vec<&[f32]> {
-        self.held.deltas.iter().map(Vec::as_slice).collect()
+        self.held.deltas.slices()
     }
 
     /// The round's models, in which `slices` move the base.
@@ -194,6 +194,25 @@ fn value(
     })
 }
 
+/// What the rounds before did to the model, the latest first; nothing where nobody asks for it.
+fn steps(inputs: &Inputs<'_>, base: &[f32]) -> Result<Rows, WorkError> {
+    let Inputs { spec, previous, room, .. } = *inputs;
+    let asked = spec.rounds.protection.repeats == Repeats::SetAside;
+    let mut steps = Rows::zeros(if asked { previous.len() } else { 0 }, base.len(), room)?;
+    let mut after = base.to_vec();
+    for at in 0..steps.len() {
+        let before = check_model(spec, previous.at(at)).map_err(|source| WorkError::Input {
+            what: "an earlier base model".to_owned(),
+            source,
+        })?;
+        for ((step, after), before) in steps.row_mut(at).iter_mut().zip(&after).zip(&before) {
+            *step = after - before;
+        }
+        after = before;
+    }
+    Ok(steps)
+}
+
 /// The model after the round, as bytes and as numbers: by the task's rule over the updates that were neither set aside
 /// nor excluded, in the order of the senders. Bit for bit the model of a round in which those set aside were never sent;
 /// so, too, for excluded ones, but that they count where the median is taken.
@@ -207,10 +226,10 @@ pub(crate) fn combine(
         .held
         .rows
         .iter()
-        .zip(&opened.held.deltas)
+        .zip(opened.slices())
         .zip(&valuation.scores)
         .filter(|(_, score)| !score.excluded && score.treatment.repeats.is_none())
-        .map(|((rows, delta), _)| (*rows, delta.as_slice()))
+        .map(|((rows, delta), _)| (*rows, delta))
         .collect();
     let base = &opened.base;
     if kept.is_empty() {

@@ -3,7 +3,8 @@
 use std::ops::ControlFlow;
 
 use florin_learning::data::{DataSource, canonical_bytes, load};
-use florin_learning::{Dataset, Reference, Trainer};
+use florin_learning::mapped::MEMORY;
+use florin_learning::{Dataset, Reference, Room, Trainer};
 use florin_protocol::*;
 
 use crate::*;
@@ -186,7 +187,8 @@ impl World {
             holdout: shown,
             entries: &self.entries,
             updates: &self.updates,
-            previous: &[],
+            previous: &NOTHING,
+            room: &MEMORY,
         }
     }
 
@@ -400,6 +402,20 @@ fn a_report_that_spares_a_copier_is_named() {
 }
 
 #[test]
+fn where_the_updates_lie_changes_no_bit() {
+    let world = world();
+    let dir = tempfile::tempdir().unwrap();
+    let room = Room { memory_max: 0, folder: dir.path().to_owned() };
+    let (drawn, shown) = (world.drawn(), world.shown());
+    let inputs = Inputs { room: &room, ..world.inputs(&drawn, &shown) };
+    assert_eq!(carry_out(&inputs, &mut Reference::new()).unwrap(), world.outcome());
+    let room = Room { folder: dir.path().join("absent"), ..room };
+    let inputs = Inputs { room: &room, ..inputs };
+    let error = carry_out(&inputs, &mut Reference::new()).unwrap_err();
+    assert!(matches!(error, WorkError::Room(_)), "{error}");
+}
+
+#[test]
 fn the_step_of_the_round_before_is_nobodys_work() {
     let world = world();
     let base = check_model(&world.spec, &world.base).unwrap();
@@ -407,7 +423,7 @@ fn the_step_of_the_round_before_is_nobodys_work() {
     let before: Vec<f32> = base.iter().zip(&delta).map(|(base, step)| base - step).collect();
     let previous = encode(&world.spec, &before);
     let (drawn, shown) = (world.drawn(), world.shown());
-    let previous = [previous];
+    let previous = vec![previous];
     let inputs = Inputs { previous: &previous, ..world.inputs(&drawn, &shown) };
     let scores = carry_out(&inputs, &mut Reference::new()).unwrap().result.valuation.scores;
     assert_eq!(scores[0].treatment.repeats.unwrap().of, Origin::PublicSteps);

@@ -20,6 +20,7 @@ const BENCHMARKS: [(&str, Neighbours); 8] = [
     ("train", Neighbours::Learning),
     ("ledger", Neighbours::Nobody),
     ("server", Neighbours::Nobody),
+    ("round", Neighbours::Nobody),
     ("door", Neighbours::Nobody),
     ("uploads", Neighbours::Nobody),
     ("contribution", Neighbours::Contribution),

@@ -146,6 +146,22 @@ pub const KEYS: &[Key] = &[
         variable: "FLORIN_COORDINATOR_ROUND_MIB_MAX",
     },
     Key {
+        name: "work_memory_mib",
+        meaning: "MiB of decoded updates that are held in memory while a round is valued; those of a \
+                  larger round lie in a file without a name in the data folder",
+        bounds: "1 to 1048576, default 1024",
+        example: "1024",
+        variable: "FLORIN_COORDINATOR_WORK_MEMORY_MIB",
+    },
+    Key {
+        name: "valuations_max",
+        meaning: "rounds of different tasks that are valued at once; a long one holds up the others only \
+                  when so many are long",
+        bounds: "1 to 64, default 2",
+        example: "2",
+        variable: "FLORIN_COORDINATOR_VALUATIONS_MAX",
+    },
+    Key {
         name: "uploads.disk_mib_max",
         meaning: "most MiB that unfinished uploads may hold together: one that is being sent \
                   counts in full from its beginning, one whose sender is away with what came",

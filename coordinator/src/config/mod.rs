@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use florin_learning::Room;
 use florin_ledger::ethereum::Settings;
 use florin_ledger::limits::CONFIRMATIONS_MAX;
 use serde::Deserialize;
@@ -85,6 +86,12 @@ pub struct Config {
     /// Most that the updates of one round may take together, in MiB.
     #[serde(default = "defaults::round_mib_max")]
     pub round_mib_max: u64,
+    /// MiB of decoded updates in memory while a round is valued.
+    #[serde(default = "defaults::work_memory_mib")]
+    pub work_memory_mib: u64,
+    /// Rounds that are valued at once.
+    #[serde(default = "defaults::valuations_max")]
+    pub valuations_max: usize,
     /// How much unfinished uploads may hold, and how long.
     #[serde(default)]
     pub uploads: Uploads,
@@ -139,6 +146,12 @@ mod defaults {
     pub(super) const fn holdout_mib_max() -> u64 {
         1_024
     }
+    pub(super) const fn valuations_max() -> usize {
+        2
+    }
+    pub(super) const fn work_memory_mib() -> u64 {
+        1_024
+    }
     pub(super) const fn round_mib_max() -> u64 {
         super::ROUND_BYTES_MAX / super::MIB
     }
@@ -187,6 +200,8 @@ impl Config {
             in_flight_mib: defaults::in_flight_mib(),
             holdout_mib_max: defaults::holdout_mib_max(),
             round_mib_max: defaults::round_mib_max(),
+            work_memory_mib: defaults::work_memory_mib(),
+            valuations_max: defaults::valuations_max(),
             uploads: Uploads::default(),
             rate: Rate::default(),
             tls: Tls::default(),
@@ -247,6 +262,8 @@ impl Config {
             ("in_flight_mib", self.in_flight_mib, 1, 1_048_576),
             ("holdout_mib_max", self.holdout_mib_max, 1, 4_096),
             ("round_mib_max", self.round_mib_max, 1, 1_048_576),
+            ("work_memory_mib", self.work_memory_mib, 1, 1_048_576),
+            ("valuations_max", wide(self.valuations_max), 1, 64),
             ("uploads.disk_mib_max", uploads.disk_mib_max, 1, 1_073_741_824),
             ("uploads.task_mib_max", uploads.task_mib_max, 1, 1_073_741_824),
             ("uploads.sender_mib_max", uploads.sender_mib_max, 1, 1_073_741_824),
@@ -274,6 +291,12 @@ impl Config {
     #[must_use]
     pub const fn body_bytes_max(&self) -> u64 {
         self.body_mib_max.saturating_mul(MIB)
+    }
+
+    /// Where the decoded updates of a round lie while it is valued.
+    #[must_use]
+    pub fn room(&self) -> Room {
+        Room { memory_max: self.work_memory_mib.saturating_mul(MIB), folder: self.data.clone() }
     }
 
     /// How long a body of `bytes` may take.

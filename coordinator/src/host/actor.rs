@@ -8,6 +8,7 @@ use florin_protocol::{Code, Rejection, TaskId, Tick};
 use tokio::sync::{mpsc, watch};
 
 use super::discloser::ShowJob;
+use super::lanes::Lanes;
 use super::prover::Debits;
 use super::settler::{LedgerJob, settlement};
 use super::valuer::{ValueJob, agrees, judge};
@@ -27,7 +28,7 @@ pub(super) struct Actor {
     pub(super) journal: Journal,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) changes: watch::Sender<Sequences>,
-    pub(super) values: Sender<ValueJob>,
+    pub(super) values: Lanes<ValueJob>,
     pub(super) shows: Sender<ShowJob>,
     pub(super) ledger: Sender<LedgerJob>,
 }
@@ -224,7 +225,7 @@ impl Actor {
                 let running = state.running()?;
                 let (order, drawn) = (running.order.clone()?, running.drawn.clone());
                 let job = ValueJob { task, round, spec: state.spec.clone(), order, drawn };
-                return Some(self.values.send(job).is_ok());
+                return Some(self.values.send(job));
             }
             Effect::Post { task, round } => {
                 let state = tasks.get(&task)?;

@@ -19,6 +19,7 @@ mod actor;
 mod clock;
 mod delayed;
 mod discloser;
+mod lanes;
 mod prover;
 mod settler;
 mod valuer;
@@ -41,8 +42,8 @@ pub struct Parts {
     pub wallet: Arc<dyn Signer>,
     /// Signs offers, receipts, orders and reports.
     pub node: NodeSigner,
-    /// Computes the work of rounds.
-    pub valuer: Box<dyn Valuer>,
+    /// Compute the work of rounds, each in a thread of its own: as many rounds at once as there are valuers.
+    pub valuers: Vec<Box<dyn Valuer>>,
     /// Judges deadlines.
     pub clock: Arc<dyn Clock>,
     /// How others come to the ledger.
@@ -166,7 +167,7 @@ impl Host {
         let known = engine.state().tasks.iter().map(|(id, task)| (*id, task.sequence)).collect();
         let (send_changes, changes) = watch::channel(known);
         let (commands, queue) = mpsc::channel(QUEUE_MAX);
-        let (send_values, values) = std::sync::mpsc::channel();
+        let (send_values, values) = lanes::Lanes::new(parts.valuers.len());
         let (send_shows, shows) = std::sync::mpsc::channel();
         let (send_ledger, ledger_jobs) = std::sync::mpsc::channel();
         let mailbox = Mailbox { commands };
@@ -181,15 +182,19 @@ impl Host {
             shows: send_shows,
             ledger: send_ledger,
         };
-        let Parts { ledger, wallet, valuer, .. } = parts;
-        let (blobs, to_engine) = (folder.blobs(), mailbox.clone());
+        let Parts { ledger, wallet, valuers, .. } = parts;
         let (rows, from_rows) = (folder.blobs(), mailbox.clone());
-        let threads = vec![
+        let mut threads = Vec::new();
+        for (number, (jobs, valuer)) in values.into_iter().zip(valuers).enumerate() {
+            let (blobs, to_engine) = (folder.blobs(), mailbox.clone());
+            let work = move || valuer::work(jobs, valuer, &blobs, &to_engine);
+            threads.push(thread(&format!("value-{number}"), work)?);
+        }
+        threads.extend([
             thread("engine", move || actor.run(queue))?,
-            thread("valuation", move || valuer::work(values, valuer, &blobs, &to_engine))?,
             thread("disclosure", move || discloser::work(shows, &rows, &from_rows))?,
             thread("ledger", move || settler::work(ledger_jobs, &ledger, &wallet, &mailbox))?,
-        ];
+        ]);
         Ok((host, Running { threads, _folder: folder }))
     }
 

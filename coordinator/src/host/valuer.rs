@@ -1,14 +1,16 @@
 //! The coordinator's own computation of a round's work: the only file that calls [`florin_work`] for it.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
-use florin_learning::Engine;
+use florin_learning::{Engine, Room};
 use florin_protocol::{Digest, Rejection, Round, Signed, TaskId, TaskSpec, WorkOrder, WorkRecord};
 use florin_work::{Inputs, Outcome, WorkError};
 
 use super::Mailbox;
 use super::delayed::Delayed;
+use super::lanes::Load;
 use crate::engine::Event;
 use crate::store::{BlobError, Blobs};
 
@@ -50,13 +52,14 @@ impl From<BlobError> for ValuerError {
 /// The valuer that everybody has: [`florin_work::carry_out`] on a learning engine.
 pub struct WorkValuer {
     engine: Box<dyn Engine>,
+    room: Room,
 }
 
 impl WorkValuer {
-    /// On this engine.
+    /// On this engine; the decoded updates of a round lie in this room.
     #[must_use]
-    pub fn new(engine: Box<dyn Engine>) -> Self {
-        Self { engine }
+    pub fn new(engine: Box<dyn Engine>, room: Room) -> Self {
+        Self { engine, room }
     }
 }
 
@@ -70,9 +73,9 @@ impl Valuer for WorkValuer {
     ) -> Result<Outcome, ValuerError> {
         let base = blobs.read(order.base_model)?;
         let shown = blobs.read(order.holdout)?;
-        let previous = order.previous.iter().map(|digest| blobs.read(*digest));
+        let previous = order.previous.iter().map(|digest| blobs.map(*digest));
         let previous = previous.collect::<Result<Vec<_>, _>>()?;
-        let updates = order.entries.iter().map(|entry| blobs.read(entry.update));
+        let updates = order.entries.iter().map(|entry| blobs.map(entry.update));
         let updates = updates.collect::<Result<Vec<_>, _>>()?;
         let inputs = Inputs {
             spec,
@@ -82,6 +85,7 @@ impl Valuer for WorkValuer {
             entries: &order.entries,
             updates: &updates,
             previous: &previous,
+            room: &self.room,
         };
         florin_work::carry_out(&inputs, self.engine.as_mut()).map_err(|error| match error {
             WorkError::Valuation(_) | WorkError::Aggregation(_) | WorkError::Loss(_) => {
@@ -129,17 +133,18 @@ pub(super) struct ValueJob {
 
 /// The valuation thread.
 pub(super) fn work(
-    jobs: Receiver<ValueJob>,
+    jobs: Receiver<Load<ValueJob>>,
     mut valuer: Box<dyn Valuer>,
     blobs: &Arc<Blobs>,
     mailbox: &Mailbox,
 ) {
     let mut jobs = Delayed::new(jobs);
     while let Some(job) = jobs.next() {
-        match carry_out(&job.what, job.failures, valuer.as_mut(), blobs, mailbox) {
+        let what = &job.what.job;
+        match carry_out(what, job.failures, valuer.as_mut(), blobs, mailbox) {
             Ok(()) => {}
             Err(why) => {
-                tracing::error!(task = %job.what.task, round = %job.what.round, %why, "valuation");
+                tracing::error!(task = %what.task, round = %what.round, %why, "valuation");
                 jobs.again(job);
             }
         }
@@ -158,7 +163,11 @@ fn carry_out(
         tracing::error!(%task, %round, %why, "the round is abandoned");
         told(mailbox.write(Event::ValuationFailed { task, round }).map(|_| ()))
     };
-    match valuer.carry_out(&job.order, &job.drawn, &job.spec, blobs) {
+    // A round that makes the valuer panic is that round's failure, and nobody else's.
+    let tried = AssertUnwindSafe(|| valuer.carry_out(&job.order, &job.drawn, &job.spec, blobs));
+    let tried = catch_unwind(tried)
+        .unwrap_or_else(|_| Err(ValuerError::Fault("the valuation panicked".to_owned())));
+    match tried {
         Ok(outcome) => {
             // Durable before the report that names it.
             blobs.put(&outcome.model).map_err(|error| error.to_string())?;

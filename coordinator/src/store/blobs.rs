@@ -8,6 +8,7 @@ use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use florin_learning::Mapped;
 use florin_protocol::Digest;
 
 use super::pack::{Done, PACKED_BYTES_MAX, Packs};
@@ -193,6 +194,20 @@ impl Blobs {
         if found == digest { Ok(bytes) } else { Err(wrong(digest, found)) }
     }
 
+    /// A blob's bytes, checked against its digest. A large one is not read into memory, but where it is touched.
+    ///
+    /// # Errors
+    /// [`BlobError`].
+    pub fn map(&self, digest: Digest) -> Result<Mapped, BlobError> {
+        if self.packs.contains(digest) {
+            return self.read(digest).map(Mapped::from);
+        }
+        let file = File::open(self.path(digest)).map_err(|error| missing(digest, error))?;
+        let bytes = Mapped::file(&file)?;
+        let found = florin_protocol::blob_digest(&bytes);
+        if found == digest { Ok(bytes) } else { Err(wrong(digest, found)) }
+    }
+
     /// A blob on its way out; the bytes have been checked against the digest.
     ///
     /// # Errors
@@ -340,6 +355,7 @@ mod tests {
             assert_eq!(blobs.put(&bytes).unwrap(), digest);
             assert_eq!(blobs.put(&bytes).unwrap(), digest);
             assert_eq!(blobs.read(digest).unwrap(), bytes);
+            assert_eq!(*blobs.map(digest).unwrap(), *bytes);
         }
     }
 
@@ -365,6 +381,7 @@ mod tests {
         fs::write(&pack, frames).unwrap();
         for (bytes, digest) in [&small, &large].into_iter().zip(digests) {
             assert!(matches!(blobs.read(digest), Err(BlobError::WrongDigest { .. })));
+            assert!(matches!(blobs.map(digest), Err(BlobError::WrongDigest { .. })));
             assert!(matches!(blobs.open_checked(digest), Err(BlobError::WrongDigest { .. })));
             blobs.put(bytes).unwrap();
             assert_eq!(blobs.read(digest).unwrap(), *bytes);

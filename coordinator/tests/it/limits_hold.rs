@@ -31,7 +31,7 @@ pub(crate) async fn serve(folder: &Path, change: impl FnOnce(&mut Config)) -> Se
         ledger,
         wallet: Arc::new(Wallet::number(COORDINATOR)),
         node: node(COORDINATOR),
-        valuer: work_valuer(),
+        valuers: vec![work_valuer()],
         clock: Arc::new(ManualClock::at(Tick(1_000))),
         place: echo(),
     };

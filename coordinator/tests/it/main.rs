@@ -1,6 +1,7 @@
 //! The coordinator as its users and its disk see it. The list of modules is the table of contents.
 #![allow(missing_docs)]
 
+mod a_crowd_of_cheats;
 mod door_stays_open;
 mod http2_has_the_same_limits;
 mod ledger_decides;
@@ -10,6 +11,7 @@ mod nobody_blocks_others;
 mod operators_see_what_happens;
 mod rates_have_an_end;
 mod replay_equals_live;
+mod replays_are_refused;
 mod restart_continues;
 mod routes_answer;
 mod rows_judge_one_round;

@@ -60,7 +60,7 @@ async fn what_the_rounds_decide_is_paid_claimed_and_refunded_to_the_last_unit() 
         ledger: chain.clone(),
         wallet: Arc::new(Wallet::number(COORDINATOR)),
         node: node(COORDINATOR),
-        valuer: work_valuer(),
+        valuers: vec![work_valuer()],
         clock: Arc::new(SystemClock),
         place: echo(),
     };

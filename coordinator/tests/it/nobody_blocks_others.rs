@@ -7,7 +7,10 @@ use axum::body::Body;
 use florin_coordinator::engine::{
     Effect, Event, REGISTRATION_MS_MAX, REGISTRATIONS_MAX, TASKS_MAX, Verdict,
 };
+use florin_coordinator::store::Blobs;
+use florin_coordinator::{Valuer, ValuerError};
 use florin_protocol::*;
+use florin_work::Outcome;
 
 use crate::shop::*;
 use crate::support::*;
@@ -407,7 +410,8 @@ async fn a_second_provider_is_paid_after_the_firsts_wrong_record() {
         holdout: &blobs.read(order.holdout).unwrap(),
         entries: &order.entries,
         updates: &updates,
-        previous: &[],
+        previous: &florin_work::NOTHING,
+        room: &florin_learning::mapped::MEMORY,
     };
     let mut engine = florin_learning::engine(florin_learning::EngineKind::Reference, 1).unwrap();
     let result = florin_work::carry_out(&inputs, engine.as_mut()).unwrap().result;
@@ -427,4 +431,40 @@ async fn a_second_provider_is_paid_after_the_firsts_wrong_record() {
 async fn shop_report(shop: &Shop) -> Report {
     let path = format!("tasks/{}/rounds/1/report", shop.id);
     shop.get::<Signed<Report>>(&path).await.unwrap().body
+}
+
+/// A valuer for whom every round is too much.
+struct Panics;
+
+impl Valuer for Panics {
+    fn carry_out(
+        &mut self,
+        _: &WorkOrder,
+        _: &[u32],
+        _: &TaskSpec,
+        _: &Blobs,
+    ) -> Result<Outcome, ValuerError> {
+        panic!("planted: the valuation panics")
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_round_that_makes_the_valuer_panic_ends_and_the_next_one_begins() {
+    let dir = tempfile::tempdir().unwrap();
+    let spec = digits_spec();
+    let shop = Shop::with(dir.path(), spec.clone(), funded(&spec), Box::new(Panics), |_| {});
+    shop.publish().await;
+    for i in 1..=4 {
+        shop.enrol(i).await.unwrap();
+    }
+    shop.play_round().await;
+    let mut view = shop.view().await;
+    while view.reported == 0 {
+        let path = format!("tasks/{}?after={}&wait_ms=5000", shop.id, view.sequence);
+        view = shop.get(&path).await.unwrap();
+    }
+    let report = shop_report(&shop).await;
+    assert_eq!(report.outcome, RoundOutcome::Abandoned(AbandonReason::ValuationFailed));
+    assert_eq!(shop.until(Phase::Committing).await.round, Round(2));
+    shop.stop().await;
 }

@@ -72,7 +72,7 @@ fn parts(ledger: &Arc<FakeLedger>, faults: u32) -> Parts {
         ledger: ledger.clone(),
         wallet: Arc::new(Wallet::number(COORDINATOR)),
         node: node(COORDINATOR),
-        valuer: Box::new(FromOrder { faults }),
+        valuers: vec![Box::new(FromOrder { faults })],
         clock: Arc::new(ManualClock::at(Tick(1_000))),
         place: echo(),
     }

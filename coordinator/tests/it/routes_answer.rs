@@ -66,6 +66,7 @@ async fn check_reports(shop: &Shop, key: NodeKey) {
                 entries: &report.entries,
                 updates: &updates,
                 previous: &previous,
+                room: &florin_learning::mapped::MEMORY,
             },
             offer: &offer.body,
             report: &report,
@@ -253,7 +254,8 @@ async fn a_provider_is_paid_for_work_that_the_coordinator_recomputes() {
         holdout: &rows,
         entries: &order.entries,
         updates: &updates,
-        previous: &[],
+        previous: &florin_work::NOTHING,
+        room: &florin_learning::mapped::MEMORY,
     };
     let mut engine = florin_learning::engine(EngineKind::Reference, 1).unwrap();
     let result = florin_work::carry_out(&inputs, engine.as_mut()).unwrap().result;

@@ -1,6 +1,6 @@
 //! A running coordinator behind its router, without sockets, and participants who train on real digits.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -65,8 +65,12 @@ pub(crate) fn drawn(spec: &TaskSpec, order: &WorkOrder, exposed: &[u32]) -> Vec<
 
 /// What participant `i` would upload from a model.
 pub(crate) fn trained(spec: &TaskSpec, from: &[u8], i: u8) -> Vec<u8> {
+    trained_on(spec, from, 300 + 200 * usize::from(i)..500 + 200 * usize::from(i), i)
+}
+
+/// The same from these rows.
+pub(crate) fn trained_on(spec: &TaskSpec, from: &[u8], rows: Range<usize>, i: u8) -> Vec<u8> {
     let start = check_model(spec, from).unwrap();
-    let rows = 300 + 200 * usize::from(i)..500 + 200 * usize::from(i);
     let data = digits().slice(rows).unwrap();
     let model = model_spec(&spec.model);
     let how = training(&spec.training);
@@ -78,7 +82,22 @@ pub(crate) fn trained(spec: &TaskSpec, from: &[u8], i: u8) -> Vec<u8> {
 }
 
 pub(crate) fn work_valuer() -> Box<dyn Valuer> {
-    Box::new(WorkValuer::new(florin_learning::engine(EngineKind::Reference, 1).unwrap()))
+    let engine = florin_learning::engine(EngineKind::Reference, 1).unwrap();
+    Box::new(WorkValuer::new(engine, florin_learning::Room::memory()))
+}
+
+/// A ledger with a task's escrow, four bonds and a stake.
+pub(crate) fn funded(spec: &TaskSpec) -> Arc<FakeLedger> {
+    let ledger = Arc::new(FakeLedger { market: Some(spec.market), ..FakeLedger::default() });
+    ledger.open(spec);
+    let mut books = ledger.books.lock().unwrap();
+    let bond = BondState { amount: fln("5"), release: None };
+    books.bonds.extend((1..=4).map(|i| (address(i), bond)));
+    let stake = StakeState { amount: fln("20"), release: None };
+    books.stakes.insert(address(PROVIDER), stake);
+    books.now = Tick(1);
+    drop(books);
+    ledger
 }
 
 impl Shop {
@@ -93,18 +112,7 @@ impl Shop {
         spec: TaskSpec,
         change: impl FnOnce(&mut Config),
     ) -> Self {
-        let ledger = Arc::new(FakeLedger::default());
-        ledger.open(&spec);
-        {
-            let mut books = ledger.books.lock().unwrap();
-            for i in 1..=4 {
-                let bond = BondState { amount: fln("5"), release: None };
-                books.bonds.insert(address(i), bond);
-            }
-            let stake = StakeState { amount: fln("20"), release: None };
-            books.stakes.insert(address(PROVIDER), stake);
-            books.now = Tick(1);
-        }
+        let ledger = funded(&spec);
         Self::with(folder, spec, ledger, work_valuer(), change)
     }
 
@@ -121,7 +129,7 @@ impl Shop {
             ledger: ledger.clone(),
             wallet: Arc::new(Wallet::number(COORDINATOR)),
             node: node(COORDINATOR),
-            valuer,
+            valuers: vec![valuer],
             clock: clock.clone(),
             place: echo(),
         };
@@ -147,11 +155,7 @@ impl Shop {
         path: &str,
         body: impl Into<Body>,
     ) -> (StatusCode, Vec<u8>) {
-        let request = Request::builder().method(method).uri(format!("/v1/{path}"));
-        let request = request.body(body.into()).unwrap();
-        let answer = self.router.clone().oneshot(request).await.unwrap();
-        let status = answer.status();
-        (status, to_bytes(answer.into_body(), usize::MAX).await.unwrap().to_vec())
+        send_to(self.router.clone(), method, path, body).await
     }
 
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Rejection> {
@@ -175,12 +179,29 @@ impl Shop {
         self.get(&format!("tasks/{}", self.id)).await.unwrap()
     }
 
+    /// Gives everybody up to this number a bond.
+    pub(crate) fn bond(&self, last: u8) {
+        let mut books = self.ledger.books.lock().unwrap();
+        let bond = BondState { amount: fln("5"), release: None };
+        books.bonds.extend((1..=last).map(|i| (address(i), bond)));
+    }
+
     /// Registers four participants and a provider, publishes the task and uploads its blobs.
     pub(crate) async fn publish(&self) {
-        for i in 1..=4 {
+        self.publish_for(4).await;
+    }
+
+    /// The same with as many participants.
+    pub(crate) async fn publish_for(&self, last: u8) {
+        for i in 1..=last {
             let () = self.post("registrations", &registration(i, Role::Participant)).await.unwrap();
         }
         let () = self.post("registrations", &registration(PROVIDER, Role::Provider)).await.unwrap();
+        self.publish_task().await;
+    }
+
+    /// Publishes the task and uploads its blobs.
+    pub(crate) async fn publish_task(&self) {
         let _: TaskView = self.post("tasks", &self.spec).await.unwrap();
         let model = format!("blobs/{}", blob_digest(base_model()));
         let rows = format!("tasks/{}/holdout", self.id);
@@ -203,18 +224,7 @@ impl Shop {
         let (status, base) = self.send("GET", &path, Body::empty()).await;
         assert_eq!(status, StatusCode::OK);
         let bytes = trained(&self.spec, &base, i);
-        let header = UpdateHeader {
-            scope: offer.scope,
-            sender: address(i),
-            offer: offer.digest(),
-            base_model: offer.base_model,
-            rows: 200,
-            update: blob_digest(&bytes),
-            bytes: bytes.len() as u64,
-            salt: Digest([i; 32]),
-            expires: Tick(1_000_000),
-        };
-        (header, bytes)
+        (header_of(&offer, i, 200, &bytes), bytes)
     }
 
     pub(crate) async fn commit(&self, header: &UpdateHeader, i: u8) -> Result<(), Rejection> {
@@ -266,6 +276,34 @@ impl Shop {
         }
         receipts
     }
+}
+
+/// What participant `i` says of an update that it learned from so many rows.
+pub(crate) fn header_of(offer: &Offer, i: u8, rows: u64, bytes: &[u8]) -> UpdateHeader {
+    UpdateHeader {
+        scope: offer.scope,
+        sender: address(i),
+        offer: offer.digest(),
+        base_model: offer.base_model,
+        rows,
+        update: blob_digest(bytes),
+        bytes: bytes.len() as u64,
+        salt: Digest([i; 32]),
+        expires: Tick(1_000_000),
+    }
+}
+
+/// Sends something to a router.
+pub(crate) async fn send_to(
+    router: Router,
+    method: &str,
+    path: &str,
+    body: impl Into<Body>,
+) -> (StatusCode, Vec<u8>) {
+    let request = Request::builder().method(method).uri(format!("/v1/{path}"));
+    let answer = router.oneshot(request.body(body.into()).unwrap()).await.unwrap();
+    let status = answer.status();
+    (status, to_bytes(answer.into_body(), usize::MAX).await.unwrap().to_vec())
 }
 
 /// An update as it travels.

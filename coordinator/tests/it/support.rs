@@ -314,6 +314,8 @@ impl World {
 #[derive(Default)]
 pub(crate) struct FakeLedger {
     pub(crate) books: Mutex<Books>,
+    /// Whose books they are, where not [`market`]'s.
+    pub(crate) market: Option<Market>,
 }
 
 #[derive(Default)]
@@ -363,7 +365,7 @@ fn unavailable<T>() -> Result<T, LedgerError> {
 
 impl Ledger for FakeLedger {
     fn market(&self) -> Market {
-        market()
+        self.market.unwrap_or_else(market)
     }
     fn now(&self) -> Result<Tick, LedgerError> {
         self.books().map(|mut books| {

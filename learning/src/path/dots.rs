@@ -2,18 +2,12 @@
 
 use pulp::{Arch, Simd, WithSimd};
 
+use crate::lanes::{BLOCK, LANES, load_blocks, one_by_many, summed};
 use crate::parallel::on_threads;
 
 /// Updates that are held against the gradients at a time, so that a gradient is read from memory
 /// once for all of them.
 pub(super) const UPDATES_AT_A_TIME: usize = 32;
-/// Number j of a vector belongs to lane j mod 8; a product is the sum over each lane in order, and
-/// then over the lanes.
-const LANES: usize = 8;
-/// Updates that are multiplied side by side.
-const ABREAST: usize = 4;
-/// Numbers of each update that stay in the cache while all gradients pass by.
-const BLOCK: usize = 128;
 
 /// `[update][gradient]`, where `gradients` are rows of `width` numbers.
 pub(super) fn dots(
@@ -37,14 +31,6 @@ pub(super) fn dots(
     all
 }
 
-fn summed(lanes: &[f64; LANES]) -> f64 {
-    let mut sum = 0.0;
-    for lane in lanes {
-        sum += lane;
-    }
-    sum
-}
-
 struct Products<'a> {
     gradients: &'a [f64],
     width: usize,
@@ -63,75 +49,14 @@ impl WithSimd for Products<'_> {
         let mut block = vec![0.0; updates * BLOCK];
         for from in (0..self.width).step_by(BLOCK) {
             let size = BLOCK.min(self.width - from);
-            for (block, update) in block.chunks_exact_mut(BLOCK).zip(self.updates) {
-                for (to, &value) in block.iter_mut().zip(&update[from..from + size]) {
-                    *to = f64::from(value);
-                }
-            }
+            load_blocks(&mut block, self.updates.iter().map(Vec::as_slice), from);
             for (line, lanes) in lanes.chunks_exact_mut(updates).enumerate() {
                 let own = line * self.width + from;
                 let gradient = &self.gradients[own..own + size];
-                let sums = lanes.chunks_mut(ABREAST).zip(block.chunks(ABREAST * BLOCK));
-                for (lanes, block) in sums {
-                    match lanes.len() {
-                        1 => abreast::<S, 1>(simd, gradient, block, lanes),
-                        2 => abreast::<S, 2>(simd, gradient, block, lanes),
-                        3 => abreast::<S, 3>(simd, gradient, block, lanes),
-                        _ => abreast::<S, ABREAST>(simd, gradient, block, lanes),
-                    }
-                }
+                one_by_many(simd, gradient, &block, lanes);
             }
         }
         lanes
-    }
-}
-
-/// Adds the products of `gradient` with `U` updates onto their lanes, in as many registers as
-/// eight lanes fill.
-#[inline(always)]
-fn abreast<S: Simd, const U: usize>(
-    simd: S,
-    gradient: &[f64],
-    block: &[f64],
-    lanes: &mut [[f64; LANES]],
-) {
-    match S::F64_LANES {
-        8 => registers::<S, U, 1>(simd, gradient, block, lanes),
-        4 => registers::<S, U, 2>(simd, gradient, block, lanes),
-        2 => registers::<S, U, 4>(simd, gradient, block, lanes),
-        _ => registers::<S, U, 8>(simd, gradient, block, lanes),
-    }
-}
-
-#[inline(always)]
-fn registers<S: Simd, const U: usize, const V: usize>(
-    simd: S,
-    gradient: &[f64],
-    block: &[f64],
-    lanes: &mut [[f64; LANES]],
-) {
-    let (whole, rest) = gradient.split_at(gradient.len() / LANES * LANES);
-    let own = |update: usize| &block[update * BLOCK..][..gradient.len()];
-    let mut sums = [[simd.splat_f64s(0.0); V]; U];
-    for (sums, lanes) in sums.iter_mut().zip(&*lanes) {
-        sums.copy_from_slice(S::as_simd_f64s(lanes).0);
-    }
-    let updates: [&[S::f64s]; U] =
-        std::array::from_fn(|update| S::as_simd_f64s(&own(update)[..whole.len()]).0);
-    for (at, gradient) in S::as_simd_f64s(whole).0.chunks_exact(V).enumerate() {
-        for (sums, update) in sums.iter_mut().zip(&updates) {
-            let update = &update[at * V..at * V + V];
-            for ((sum, &update), &gradient) in sums.iter_mut().zip(update).zip(gradient) {
-                *sum = simd.add_f64s(*sum, simd.mul_f64s(update, gradient));
-            }
-        }
-    }
-    for (update, (sums, lanes)) in sums.iter().zip(lanes).enumerate() {
-        S::as_mut_simd_f64s(lanes).0.copy_from_slice(sums);
-        let rest = own(update)[whole.len()..].iter().zip(rest);
-        for (lane, (own, gradient)) in lanes.iter_mut().zip(rest) {
-            *lane += own * gradient;
-        }
     }
 }
 

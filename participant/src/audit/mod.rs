@@ -37,7 +37,7 @@ use florin_work::{
 };
 
 use crate::client::{Client, ClientError};
-use crate::provider::ORDER_BYTES_MAX;
+use crate::provider::{ORDER_BYTES_MAX, work_room};
 use crate::recheck::{difference, recheck};
 
 /// What to audit, and how closely.
@@ -455,6 +455,7 @@ impl<'a> Auditor<'a> {
     ) -> Result<Option<Spotted>, AuditError> {
         let Papers { report, before, offer, headers } = *papers;
         let Bytes { base, shown, updates, previous } = bytes;
+        let room = work_room();
         let inputs = AuditInputs {
             round: Inputs {
                 spec: self.spec,
@@ -464,6 +465,7 @@ impl<'a> Auditor<'a> {
                 entries: &report.entries,
                 updates,
                 previous,
+                room: &room,
             },
             offer,
             report,

@@ -433,6 +433,7 @@ impl State {
             entries,
             updates: &updates,
             previous: &previous,
+            room: &florin_learning::mapped::MEMORY,
         };
         let mut engine = engine(EngineKind::Reference, 1).unwrap();
         carry_out(&inputs, engine.as_mut()).map_err(|_| AbandonReason::ValuationFailed)

@@ -57,7 +57,7 @@ pub(super) fn run(connections: u32) -> anyhow::Result<Vec<Row>> {
         "connections_max = {places}\nconnections_per_address_max = {places}\nheader_ms = {ms}\n\
          idle_ms = {ms}\nbody_ms = {ms}\nstall_ms = {ms}\n"
     );
-    let market = Market::open_with(0, &settings)?;
+    let market = Market::open_with(0, &[], &settings)?;
     let address = market.url.strip_prefix("http://").context("an address")?.parse()?;
     let storm = Storm { address, over: AtomicBool::new(false), open: AtomicUsize::new(0) };
     let before = market.usage()?;

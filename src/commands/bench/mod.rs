@@ -6,6 +6,7 @@ mod contribution;
 mod door;
 mod ledger;
 mod peers;
+mod round;
 mod server;
 mod train;
 mod uploads;
@@ -96,6 +97,7 @@ pub(super) fn run(arguments: &Bench) -> anyhow::Result<Exit> {
         BenchName::Aggregate => of_rows(aggregate::run(python)?)?,
         BenchName::Train => of_rows(train::run(python)?)?,
         BenchName::Ledger => of_rows(ledger::run()?)?,
+        BenchName::Round => of_rows(round::run()?)?,
         BenchName::Server => of_rows(server::run()?)?,
         BenchName::Door => of_rows(door::run(arguments.door.connections)?)?,
         BenchName::Uploads => of_rows(uploads::run(&arguments.uploads)?)?,

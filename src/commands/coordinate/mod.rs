@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
-use florin_coordinator::{Config, LedgerPlace, Parts, SystemClock, Tls, WorkValuer};
+use florin_coordinator::{Config, LedgerPlace, Parts, SystemClock, Tls, Valuer, WorkValuer};
 use florin_ledger::Ledger;
 use florin_participant::Wallet;
 use florin_protocol::{LedgerInfo, Market, Signer};
@@ -116,13 +116,17 @@ fn parts(
             (opened.ledger, opened.place, Some(opened.lock))
         }
     };
-    let engine = compose::engine(arguments.engine)?;
+    let mut valuers: Vec<Box<dyn Valuer>> = Vec::new();
+    for _ in 0..config.valuations_max {
+        let engine = compose::engine(arguments.engine)?;
+        valuers.push(Box::new(WorkValuer::new(engine, config.room())));
+    }
     let parts = Parts {
         place,
         ledger,
         wallet: Arc::<Wallet>::clone(wallet),
         node,
-        valuer: Box::new(WorkValuer::new(engine)),
+        valuers,
         clock: Arc::new(SystemClock),
     };
     Ok((parts, lock))

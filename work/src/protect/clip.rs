@@ -40,11 +40,12 @@ pub fn clip_factor(median: f64, norm: f64) -> Micro {
 }
 
 /// Multiplies every number by the factor, in `f64`, and rounds once.
-#[must_use]
-pub fn rescaled(delta: &[f32], factor: Micro) -> Vec<f32> {
+pub fn rescale(delta: &mut [f32], factor: Micro) {
     #[expect(clippy::cast_precision_loss, reason = "at most two million")]
     let factor = factor.0 as f64 / 1e6;
-    #[expect(clippy::cast_possible_truncation, reason = "rounding to f32 is meant")]
-    let scaled = delta.iter().map(|&value| (f64::from(value) * factor) as f32);
-    scaled.collect()
+    for value in delta {
+        #[expect(clippy::cast_possible_truncation, reason = "rounding to f32 is meant")]
+        let scaled = (f64::from(*value) * factor) as f32;
+        *value = scaled;
+    }
 }

@@ -1,25 +1,12 @@
 //! Inner products of a round's updates: all that clipping and likeness need to know of them.
 
 use std::ops::Range;
+use std::thread::available_parallelism;
+
+use florin_learning::products;
 
 /// A rest of so little squared length, as a share of the whole, is rounding.
 pub(super) const ROUNDING: f64 = 1e-6;
-
-/// Inner product in `f64`: eight interleaved lanes, then the lanes in order, so that every machine finds the same bits.
-fn dot(a: &[f32], b: &[f32]) -> f64 {
-    let mut lanes = [0.0_f64; 8];
-    let (a, b) = (a.chunks_exact(8), b.chunks_exact(8));
-    let rest = a.remainder().iter().zip(b.remainder());
-    for (x, y) in a.zip(b) {
-        for ((lane, &x), &y) in lanes.iter_mut().zip(x).zip(y) {
-            *lane += f64::from(x) * f64::from(y);
-        }
-    }
-    for (lane, (&x, &y)) in lanes.iter_mut().zip(rest) {
-        *lane += f64::from(x) * f64::from(y);
-    }
-    lanes.iter().sum()
-}
 
 /// The symmetric matrix of all inner products.
 #[derive(Debug, Clone)]
@@ -33,16 +20,9 @@ impl Gram {
     /// Of these vectors, all of one length.
     #[must_use]
     pub fn of(vectors: &[&[f32]]) -> Self {
-        let side = vectors.len();
-        let mut products = vec![0.0; side * side];
-        for i in 0..side {
-            for j in i..side {
-                let product = dot(vectors[i], vectors[j]);
-                products[i * side + j] = product;
-                products[j * side + i] = product;
-            }
-        }
-        Self { side, products, dimensions: vectors.first().map_or(0, |vector| vector.len()) }
+        let threads = available_parallelism().map_or(1, usize::from);
+        let dimensions = vectors.first().map_or(0, |vector| vector.len());
+        Self { side: vectors.len(), products: products(vectors, threads), dimensions }
     }
 
     /// The matrix of what all vectors have beyond the `known` ones (Gram and Schmidt, one after the other; what is left of

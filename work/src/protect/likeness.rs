@@ -26,40 +26,61 @@ pub const SAME_COSINE: f64 = 0.999_95;
 /// The same in a model of fewer than 400 parameters: only the same update at another length.
 pub const SAME_COSINE_SMALL: f64 = 1.0 - 1e-9;
 
-/// What one update has in common with an earlier vector.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Likeness {
-    /// Cosine of the two.
-    pub cosine: f64,
-    /// Whether they are one update, whoever else is there.
-    pub same: bool,
-    /// Cosine of their own parts: what is left when the others' mean direction is taken from both, less what chance
-    /// would give. `None` where nobody else resembles the pair.
-    pub own: Option<f64>,
-    /// How well what the update has beyond the earlier one and the public steps agrees with what the others have beyond
-    /// them, in standard deviations of a random direction: about 1 for noise, 0 where nothing is left. `None` where there
-    /// are too few others, or the model has too few parameters.
-    pub agreement: Option<f64>,
+/// What one update has in common with an earlier vector. Each figure is computed when it is asked for: in a cohort of n
+/// the cosine costs nothing, the agreement takes n steps and the own parts may take n².
+#[derive(Debug, Clone, Copy)]
+pub struct Likeness<'a> {
+    gram: &'a Gram,
+    beyond: &'a Gram,
+    rows: &'a [u64],
+    later: usize,
+    earlier: usize,
 }
 
 /// Compares update `later` with `earlier`, an update or a public step. The updates are the first vectors of the matrix,
 /// with these counted rows; `beyond` is the matrix of what all have beyond the public steps.
 #[must_use]
-pub fn likeness(
-    gram: &Gram,
-    beyond: &Gram,
-    rows: &[u64],
+pub fn likeness<'a>(
+    gram: &'a Gram,
+    beyond: &'a Gram,
+    rows: &'a [u64],
     (later, earlier): (usize, usize),
-) -> Likeness {
-    let others: Vec<(usize, f64)> =
-        others(gram, rows, later).filter(|(k, _)| *k != earlier).collect();
-    let cosine = gram.cosine(later, earlier);
-    let rests = Rests { gram, beyond, known: Some(earlier) };
-    Likeness {
-        cosine,
-        same: cosine > same_cosine(gram),
-        own: own(gram, &others, later, earlier),
-        agreement: agreement(&rests, &others, later),
+) -> Likeness<'a> {
+    Likeness { gram, beyond, rows, later, earlier }
+}
+
+impl Likeness<'_> {
+    /// Cosine of the two.
+    #[must_use]
+    pub fn cosine(&self) -> f64 {
+        self.gram.cosine(self.later, self.earlier)
+    }
+
+    /// Whether they are one update, whoever else is there.
+    #[must_use]
+    pub fn is_same(&self) -> bool {
+        self.cosine() > same_cosine(self.gram)
+    }
+
+    /// Cosine of their own parts: what is left when the others' mean direction is taken from both, less what chance
+    /// would give. `None` where nobody else resembles the pair.
+    #[must_use]
+    pub fn own(&self) -> Option<f64> {
+        own(self.gram, &self.others(), self.later, self.earlier)
+    }
+
+    /// How well what the update has beyond the earlier one and the public steps agrees with what the others have beyond
+    /// them, in standard deviations of a random direction: about 1 for noise, 0 where nothing is left. `None` where there
+    /// are too few others, or the model has too few parameters.
+    #[must_use]
+    pub fn agreement(&self) -> Option<f64> {
+        let rests = Rests { gram: self.gram, beyond: self.beyond, known: Some(self.earlier) };
+        agreement(&rests, &self.others(), self.later)
+    }
+
+    fn others(&self) -> Vec<(usize, f64)> {
+        let others = others(self.gram, self.rows, self.later);
+        others.filter(|(k, _)| *k != self.earlier).collect()
     }
 }
 

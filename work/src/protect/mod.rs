@@ -12,10 +12,11 @@ mod repeats;
 #[cfg(test)]
 mod tests;
 
+use florin_learning::Rows;
 use florin_learning::params::norm as norm_of;
 use florin_protocol::{Clip, Entry, Micro, Origin, Protection, Repeat, Repeats, Treatment};
 
-pub use clip::{clip_factor, median_norm, rescaled};
+pub use clip::{clip_factor, median_norm, rescale};
 pub use gram::Gram;
 pub use likeness::{Likeness, SAME_COSINE, SAME_COSINE_SMALL, likeness, mixture};
 pub use repeats::{
@@ -27,10 +28,10 @@ pub use repeats::{
 const PARAMETERS_PER_STEP: usize = 50;
 
 /// A round's updates as they are valued, in the order of the entries.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug)]
 pub struct Protected {
     /// The updates.
-    pub deltas: Vec<Vec<f32>>,
+    pub deltas: Rows,
     /// The rows by which they count: those of the entries, and none for what was set aside.
     pub rows: Vec<u64>,
     /// By what each was multiplied.
@@ -49,20 +50,15 @@ impl Protected {
 /// Applies a task's protection. `steps` are what the rounds before did to the model, the latest first; everybody knows
 /// them.
 #[must_use]
-pub fn protect(
-    rules: Protection,
-    entries: &[Entry],
-    mut deltas: Vec<Vec<f32>>,
-    steps: &[Vec<f32>],
-) -> Protected {
+pub fn protect(rules: Protection, entries: &[Entry], mut deltas: Rows, steps: &Rows) -> Protected {
     let mut rows: Vec<u64> = entries.iter().map(|entry| entry.rows_counted).collect();
     let repeats = match rules.repeats {
         Repeats::Counted => vec![None; entries.len()],
         Repeats::SetAside => find(entries, &rows, &deltas, steps),
     };
-    for ((delta, rows), repeat) in deltas.iter_mut().zip(&mut rows).zip(&repeats) {
+    for (at, (rows, repeat)) in rows.iter_mut().zip(&repeats).enumerate() {
         if repeat.is_some() {
-            delta.fill(0.0);
+            deltas.row_mut(at).fill(0.0);
             *rows = 0;
         }
     }
@@ -73,15 +69,10 @@ pub fn protect(
     Protected { deltas, rows, clips, repeats }
 }
 
-fn find(
-    entries: &[Entry],
-    rows: &[u64],
-    deltas: &[Vec<f32>],
-    steps: &[Vec<f32>],
-) -> Vec<Option<Repeat>> {
-    let parameters = deltas.first().map_or(0, Vec::len);
-    let steps = &steps[..steps.len().min((parameters / PARAMETERS_PER_STEP).max(1))];
-    let vectors: Vec<&[f32]> = deltas.iter().chain(steps).map(Vec::as_slice).collect();
+fn find(entries: &[Entry], rows: &[u64], deltas: &Rows, steps: &Rows) -> Vec<Option<Repeat>> {
+    let known = steps.len().min((deltas.width() / PARAMETERS_PER_STEP).max(1));
+    let mut vectors = deltas.slices();
+    vectors.extend(steps.slices().into_iter().take(known));
     let orders: Vec<u32> = entries.iter().map(|entry| entry.order).collect();
     let found = repeats(&Gram::of(&vectors), rows, &orders, entries.len()..vectors.len());
     let told = |found: Found| Repeat {
@@ -91,16 +82,16 @@ fn find(
     found.into_iter().map(|found| found.map(told)).collect()
 }
 
-fn clip(deltas: &mut [Vec<f32>], rows: &[u64]) -> Vec<Micro> {
-    let norms: Vec<(f64, u64)> =
-        deltas.iter().zip(rows).map(|(delta, rows)| (norm_of(delta), *rows)).collect();
+fn clip(deltas: &mut Rows, rows: &[u64]) -> Vec<Micro> {
+    let lengths = deltas.slices().into_iter().map(norm_of);
+    let norms: Vec<(f64, u64)> = lengths.zip(rows).map(|(norm, rows)| (norm, *rows)).collect();
     let Some(median) = median_norm(&norms) else {
         return vec![Micro::ONE; deltas.len()];
     };
     let factors: Vec<Micro> = norms.iter().map(|(norm, _)| clip_factor(median, *norm)).collect();
-    for (delta, factor) in deltas.iter_mut().zip(&factors) {
+    for (at, factor) in factors.iter().enumerate() {
         if *factor != Micro::ONE {
-            *delta = rescaled(delta, *factor);
+            rescale(deltas.row_mut(at), *factor);
         }
     }
     factors

@@ -26,25 +26,26 @@ pub struct Found {
     pub cosine: f64,
 }
 
-impl Likeness {
+impl Likeness<'_> {
+    /// Asks for the cheaper figure first: it already speaks for nearly everybody who is honest.
     fn is_under_noise(&self, cosine: f64, own_part: f64) -> bool {
-        self.cosine > cosine
-            && self.own.is_some_and(|own| own > own_part)
-            && self.agreement.is_some_and(|agreement| agreement < NOISY_AGREEMENT)
+        self.cosine() > cosine
+            && self.agreement().is_some_and(|agreement| agreement < NOISY_AGREEMENT)
+            && self.own().is_some_and(|own| own > own_part)
     }
 
     /// Whether the later update is a near-duplicate of the earlier one. Shared own parts alone do not tell: two members
     /// may have learned from similar rows what the others did not. What they learned beyond agrees with somebody's.
     #[must_use]
     pub fn is_copy(&self) -> bool {
-        self.same || self.is_under_noise(NOISY_COSINE, NOISY_OWN)
+        self.is_same() || self.is_under_noise(NOISY_COSINE, NOISY_OWN)
     }
 
     /// Whether the update is a public step sent back. Honest updates share much of their own part with steps that they
     /// have shaped themselves, so only sameness and noise tell.
     #[must_use]
     pub fn is_replay(&self) -> bool {
-        self.same || self.is_under_noise(REPLAY_COSINE, REPLAY_OWN)
+        self.is_same() || self.is_under_noise(REPLAY_COSINE, REPLAY_OWN)
     }
 }
 

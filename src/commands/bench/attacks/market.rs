@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context;
+use florin_learning::mapped::MEMORY;
 use florin_learning::{Dataset, Reference};
 use florin_protocol::limits::PUBLIC_STEPS_MAX;
 use florin_protocol::{
@@ -181,6 +182,8 @@ impl Market {
         let drawn = draw_rows(&self.spec.holdout, &self.exposed, seed)?;
         let shown = self.holdout.show(&drawn).context("drawn rows are in the holdout")?;
         self.exposed.extend(&drawn);
+        let previous = self.previous.iter().take(PUBLIC_STEPS_MAX);
+        let previous: Vec<&[u8]> = previous.map(Vec::as_slice).collect();
         let outcome = carry_out(
             &Inputs {
                 spec: &self.spec,
@@ -189,7 +192,8 @@ impl Market {
                 holdout: &shown.to_bytes(),
                 entries: &entries,
                 updates: &updates,
-                previous: &self.previous[..self.previous.len().min(PUBLIC_STEPS_MAX)],
+                previous: &previous.as_slice(),
+                room: &MEMORY,
             },
             &mut self.engine,
         )?;

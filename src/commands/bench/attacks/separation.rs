@@ -209,8 +209,8 @@ fn disguise(
     for (at, share) in NOISES.into_iter().enumerate() {
         updates[last] = noise.under(&honest[0], share);
         let all = gram(&updates, steps);
-        let copied = likeness(&all, &all.beyond(known.clone()), rows, (last, 0));
-        found.copies[at].note(copied.is_copy());
+        let beyond = all.beyond(known.clone());
+        found.copies[at].note(likeness(&all, &beyond, rows, (last, 0)).is_copy());
         if let Some(step) = steps.first() {
             updates[last] = noise.under(step, share);
             let all = gram(&updates, steps);

@@ -1,6 +1,7 @@
 //! A market for the benchmark: a coordinator in a process of its own, so that its processor time can be told apart.
 
 use std::fmt::Write as _;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -29,7 +30,7 @@ pub(in crate::commands::bench) struct Actor {
 pub(in crate::commands::bench) struct Market {
     folder: tempfile::TempDir,
     coordinator: Option<Child>,
-    provider: Option<Child>,
+    others: Vec<Child>,
     pub(in crate::commands::bench) url: String,
     pub(in crate::commands::bench) actors: Vec<Actor>,
     arbiter: Address,
@@ -48,12 +49,14 @@ pub(in crate::commands::bench) struct Usage {
 impl Market {
     /// Starts a coordinator with `actors` funded accounts.
     pub(super) fn open(actors: u64) -> anyhow::Result<Self> {
-        Self::open_with(actors, "connections_max = 4096\nconnections_per_address_max = 4096\n")
+        let settings = "connections_max = 4096\nconnections_per_address_max = 4096\n";
+        Self::open_with(actors, &[], settings)
     }
 
-    /// The same with other settings.
+    /// The same with wallet files for these people beside them, and with other settings.
     pub(in crate::commands::bench) fn open_with(
         actors: u64,
+        named: &[&str],
         settings: &str,
     ) -> anyhow::Result<Self> {
         // In the folder where it is called: a temporary one may lie in memory, where nothing is durable.
@@ -67,6 +70,9 @@ impl Market {
             ["buyer", "provider", "coordinator"].map(|name| wallet(path, name));
         let mut genesis = String::from("chain = 31337\n\n[allocate]\n");
         let _ = writeln!(genesis, "{} = \"1000000\"\n{} = \"1000\"", buyer?, provider?);
+        for name in named {
+            let _ = writeln!(genesis, "{} = \"1000\"", wallet(path, name)?);
+        }
         let mut people = Vec::new();
         for number in 0..actors {
             let wallet = TestSigner::new(number)?;
@@ -83,7 +89,7 @@ impl Market {
         let mut market = Self {
             folder,
             coordinator: None,
-            provider: None,
+            others: Vec::new(),
             url: String::new(),
             actors: people,
             arbiter: coordinator?,
@@ -132,12 +138,28 @@ impl Market {
     }
 
     /// A provider for every task.
-    pub(super) fn start_provider(&mut self) -> anyhow::Result<()> {
+    pub(in crate::commands::bench) fn start_provider(&mut self) -> anyhow::Result<()> {
         let mut command = self.command("provider")?;
         command.args(["provide", "--exit-with-parent", "--engine", "reference"]);
         command.args(["--market", &self.url]);
         self.signing(&mut command, "provider");
-        self.provider = Some(command.spawn()?);
+        self.others.push(command.spawn()?);
+        Ok(())
+    }
+
+    /// A participant who trains on these rows of the digits.
+    pub(in crate::commands::bench) fn start_participant(
+        &mut self,
+        name: &str,
+        task: TaskId,
+        rows: Range<usize>,
+    ) -> anyhow::Result<()> {
+        let mut command = self.command(name)?;
+        command.args(["participate", "--exit-with-parent", "--engine", "reference"]);
+        command.args(["--data", "digits", "--rows", &format!("{}..{}", rows.start, rows.end)]);
+        command.args(["--task", &task.to_string(), "--market", &self.url]);
+        self.signing(&mut command, name);
+        self.others.push(command.spawn()?);
         Ok(())
     }
 
@@ -155,8 +177,13 @@ impl Market {
         let text = include_str!("task.toml")
             .replace("@SALT@", &salt.to_string())
             .replace("@HIDDEN@", &format!("{hidden:?}"))
-            .replace("@COHORT@", &self.actors.len().to_string())
-            .replace("@ARBITER@", &self.arbiter.to_string());
+            .replace("@COHORT@", &self.actors.len().to_string());
+        self.publish_task(&text)
+    }
+
+    /// Publishes a task from its file's text.
+    pub(in crate::commands::bench) fn publish_task(&self, text: &str) -> anyhow::Result<TaskId> {
+        let text = text.replace("@ARBITER@", &self.arbiter.to_string());
         let file = self.path("task.toml");
         std::fs::write(&file, text)?;
         let mut command = self.command("buyer")?;
@@ -191,7 +218,7 @@ impl Market {
 
 impl Drop for Market {
     fn drop(&mut self) {
-        for child in [&mut self.provider, &mut self.coordinator].into_iter().flatten() {
+        for child in self.others.iter_mut().chain(&mut self.coordinator) {
             let _ = child.kill();
             let _ = child.wait();
         }

@@ -1,0 +1,237 @@
+//! Forty hostile updates beside ten honest ones: each is refused by its name, costs its sender alone, and leaves the
+//! round, under every aggregation rule, the same bit for bit as if it had never been sent.
+
+use std::path::Path;
+
+use axum::body::Body;
+use florin_protocol::*;
+
+use crate::shop::{Shop, base_model, digits_spec, header_of, trained_on};
+use crate::support::*;
+
+/// Senders 1 to 10 are honest, the rest are not.
+const HONEST: u8 = 10;
+
+/// What is done to the safetensors bytes of an update, and how it is refused. The commitment is to the very bytes.
+type Spoil = fn(Bytes) -> Vec<u8>;
+
+/// An update's bytes, taken apart.
+#[derive(Clone)]
+struct Bytes {
+    header: String,
+    numbers: Vec<u8>,
+}
+
+impl Bytes {
+    fn of(whole: &[u8]) -> Self {
+        let length = u64::from_le_bytes(whole[..8].try_into().unwrap()) as usize;
+        let header = String::from_utf8(whole[8..8 + length].to_vec()).unwrap();
+        Self { header, numbers: whole[8 + length..].to_vec() }
+    }
+
+    fn length(&self) -> usize {
+        8 + self.header.len() + self.numbers.len()
+    }
+
+    /// With this header instead, as long as before in all: spaces fill it up, numbers give way.
+    fn headed(&self, header: &[u8]) -> Vec<u8> {
+        let length = self.length();
+        let mut header = header.to_vec();
+        header.resize(header.len().max(self.header.len()), b' ');
+        let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+        bytes.extend_from_slice(&header);
+        bytes.extend_from_slice(&self.numbers);
+        bytes.truncate(length);
+        bytes
+    }
+
+    /// With a part of the header changed.
+    fn changed(&self, from: &str, to: &str) -> Vec<u8> {
+        assert!(self.header.contains(from), "{from} is not in {}", self.header);
+        self.headed(self.header.replacen(from, to, 1).trim_end().as_bytes())
+    }
+
+    /// With nothing but weights of this shape in the header, behind something else.
+    fn only(&self, first: &str, shape: &str) -> Vec<u8> {
+        let rest = format!("\"dtype\":\"F32\",\"shape\":{shape},\"data_offsets\":[0,2560]");
+        self.headed(format!("{{{first}\"layer0.weight\":{{{rest}}}}}").as_bytes())
+    }
+
+    /// With another length of the header than it has.
+    fn declared(&self, length: u64) -> Vec<u8> {
+        let mut bytes = self.headed(self.header.as_bytes());
+        bytes[..8].copy_from_slice(&length.to_le_bytes());
+        bytes
+    }
+
+    /// With some numbers changed.
+    fn numbered(mut self, change: impl Fn(usize, f32) -> f32) -> Vec<u8> {
+        for (at, number) in self.numbers.chunks_exact_mut(4).enumerate() {
+            let value = f32::from_le_bytes((&*number).try_into().unwrap());
+            number.copy_from_slice(&change(at, value).to_le_bytes());
+        }
+        self.headed(self.header.clone().as_bytes())
+    }
+
+    fn first(self, value: f32) -> Vec<u8> {
+        self.numbered(|at, number| if at == 0 { value } else { number })
+    }
+
+    fn filled(&self, with: &[u8]) -> Vec<u8> {
+        let mut bytes = with.to_vec();
+        bytes.resize(self.length(), 0);
+        bytes
+    }
+}
+
+const SCHEMA: Code = Code::UpdateWrongSchema;
+
+const SPOILS: [(&str, Code, Spoil); 40] = [
+    ("a NaN in front", Code::UpdateNotFinite, |b| b.first(f32::NAN)),
+    ("a NaN behind", Code::UpdateNotFinite, |b| {
+        b.numbered(|at, number| if at == 649 { f32::NAN } else { number })
+    }),
+    ("a signalling NaN", Code::UpdateNotFinite, |b| b.first(f32::from_bits(0x7fa0_0000))),
+    ("a negative NaN", Code::UpdateNotFinite, |b| b.first(f32::from_bits(0xffc0_0001))),
+    ("only NaN", Code::UpdateNotFinite, |b| b.numbered(|_, _| f32::NAN)),
+    ("an infinity", Code::UpdateNotFinite, |b| b.first(f32::INFINITY)),
+    ("a negative infinity", Code::UpdateNotFinite, |b| b.first(f32::NEG_INFINITY)),
+    ("both infinities", Code::UpdateNotFinite, |b| {
+        b.numbered(|at, _| if at % 2 == 0 { f32::INFINITY } else { f32::NEG_INFINITY })
+    }),
+    ("one large number", Code::UpdateNormTooLarge, |b| b.first(1e6)),
+    ("the largest number", Code::UpdateNormTooLarge, |b| b.first(f32::MAX)),
+    ("only largest numbers", Code::UpdateNormTooLarge, |b| b.numbered(|_, _| f32::MAX)),
+    ("a thousand times as long", Code::UpdateNormTooLarge, |b| b.numbered(|_, n| n * 1e3 + 1.0)),
+    ("just beyond the norm", Code::UpdateNormTooLarge, |b| {
+        b.numbered(|at, _| if at == 0 { 10.001 } else { 0.0 })
+    }),
+    ("a wrong name", SCHEMA, |b| b.changed("layer0.bias", "layer9.bias")),
+    ("an empty name", SCHEMA, |b| b.changed("layer0.bias", "")),
+    ("a name with a path", SCHEMA, |b| b.changed("layer0.bias", "../../etc/x")),
+    ("the same name twice", SCHEMA, |b| b.changed("layer0.weight", "layer0.bias")),
+    ("the other's name each", SCHEMA, |b| {
+        let swapped = b.header.replace("bias", "x").replace("weight", "bias");
+        b.headed(swapped.replace('x', "weight").trim_end().as_bytes())
+    }),
+    ("a shape turned round", SCHEMA, |b| b.changed("[10,64]", "[64,10]")),
+    ("a shape with a side less", SCHEMA, |b| b.changed("[10,64]", "[640]")),
+    ("a shape to be broadcast", SCHEMA, |b| b.changed("[10,64]", "[1]")),
+    ("no shape", SCHEMA, |b| b.changed("[10,64]", "[]")),
+    ("a negative side", SCHEMA, |b| b.changed("[10,64]", "[-1,64]")),
+    ("sides that overflow", SCHEMA, |b| b.only("", "[4294967296,4294967296]")),
+    ("whole numbers", SCHEMA, |b| b.changed("\"F32\"", "\"I32\"")),
+    ("double precision", SCHEMA, |b| b.changed("\"F32\"", "\"F64\"")),
+    ("a type that nobody knows", SCHEMA, |b| b.changed("\"F32\"", "\"X32\"")),
+    ("tensors that overlap", SCHEMA, |b| b.changed("[2560,2600]", "[2556,2596]")),
+    ("a gap between tensors", SCHEMA, |b| b.changed("[2560,2600]", "[2564,2604]")),
+    ("an end before its begin", SCHEMA, |b| b.changed("[2560,2600]", "[2600,2560]")),
+    ("an end beyond the bytes", SCHEMA, |b| b.changed("[2560,2600]", "[2560,9999]")),
+    ("a tensor too few", SCHEMA, |b| b.only("", "[10,64]")),
+    ("metadata", SCHEMA, |b| b.only("\"__metadata__\":{\"a\":\"b\"},", "[10,64]")),
+    ("a list", SCHEMA, |b| b.headed(b"[]")),
+    ("a hundred lists in each other", SCHEMA, |b| b.headed("[".repeat(100).as_bytes())),
+    ("no text", SCHEMA, |b| b.headed(&[0xff; 64])),
+    ("a header of 99 MB", Code::TooLarge, |b| b.declared(99_000_000)),
+    ("a header without an end", Code::TooLarge, |b| b.declared(u64::MAX)),
+    ("a pickle", Code::TooLarge, |b| b.filled(b"\x80\x04\x95\x1a\0\0\0\0\0\0\0\x8c\x05posix\x94")),
+    ("nothing but zeros", Code::TooLarge, |b| b.filled(&[])),
+];
+
+fn senders() -> u8 {
+    HONEST + SPOILS.len() as u8
+}
+
+fn task(aggregation: Aggregation) -> TaskSpec {
+    let mut spec = digits_spec();
+    spec.rounds.count = 1;
+    spec.rounds.cohort_target = senders().into();
+    spec.rounds.cohort_min = 7;
+    spec.rounds.aggregation = aggregation;
+    spec
+}
+
+/// A round in which fifty commit, the hostile ones to what they would send; only with `attack` do they send it.
+async fn round(folder: &Path, aggregation: Aggregation, attack: bool) -> Report {
+    let shop = Shop::open(folder, task(aggregation));
+    shop.bond(senders());
+    shop.publish_for(senders()).await;
+    for i in 1..=senders() {
+        shop.enrol(i).await.unwrap();
+    }
+    let offer = shop.until(Phase::Committing).await.offer.unwrap().body;
+    let mut sent = Vec::new();
+    for i in 1..=senders() {
+        let rows = if i <= HONEST { 100 * usize::from(i) } else { 100 };
+        let rows = rows + 200..rows + 300;
+        let mut bytes = trained_on(&shop.spec, base_model(), rows, i);
+        if i > HONEST {
+            bytes = SPOILS[usize::from(i - HONEST - 1)].2(Bytes::of(&bytes));
+        }
+        let header = header_of(&offer, i, 100, &bytes);
+        shop.commit(&header, i).await.unwrap();
+        sent.push((i, header, bytes));
+    }
+    shop.until(Phase::Revealing).await;
+    for (i, header, bytes) in &sent {
+        if *i <= HONEST {
+            shop.upload(header, bytes, *i).await.unwrap();
+        } else if attack {
+            let (name, code, _) = SPOILS[usize::from(i - HONEST - 1)];
+            let refused = shop.upload(header, bytes, *i).await;
+            let refused = refused.expect_err(name);
+            assert_eq!(refused.code, code, "{name}: {refused}");
+        }
+    }
+    shop.clock.set(offer.reveal_by.after_ms(1));
+    shop.host.wake().await;
+    while shop.view().await.reported == 0 {
+        tokio::task::yield_now().await;
+    }
+    let path = format!("tasks/{}/rounds/1/report", shop.id);
+    let report: Signed<Report> = shop.get(&path).await.unwrap();
+    let (status, _) = shop.send("GET", "healthz", Body::empty()).await;
+    assert!(!status.is_server_error());
+    shop.stop().await;
+    report.body
+}
+
+async fn hold(aggregation: Aggregation) {
+    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let attacked = round(here.path(), aggregation, true).await;
+    let silent = round(there.path(), aggregation, false).await;
+    assert_eq!(attacked.entries.len(), usize::from(HONEST));
+    for (at, (name, code, _)) in (HONEST + 1..).zip(SPOILS) {
+        let refused = Missing::Refused(code);
+        assert!(attacked.missing.contains(&(address(at), refused)), "{name}");
+        assert!(
+            attacked.lines.iter().all(|line| line.account != address(at)),
+            "{name} is not paid"
+        );
+    }
+    let updates = |report: &Report| report.entries.iter().map(|e| e.update).collect::<Vec<_>>();
+    assert_eq!(updates(&attacked), updates(&silent));
+    assert_eq!(attacked.model, silent.model, "the aggregate is the same, bit for bit");
+    assert_eq!(attacked.valuation, silent.valuation);
+    assert_eq!((attacked.lines, attacked.root), (silent.lines, silent.root));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_mean_is_untouched() {
+    hold(Aggregation::Mean).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_median_is_untouched() {
+    hold(Aggregation::Median).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_trimmed_mean_is_untouched() {
+    hold(Aggregation::TrimmedMean { trim: "0.2".parse().unwrap() }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn krum_is_untouched() {
+    hold(Aggregation::Krum { byzantine: 2 }).await;
+}

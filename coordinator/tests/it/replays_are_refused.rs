@@ -1,0 +1,241 @@
+//! Whatever was said once is said again everywhere else: in the next round, in another task, on another chain, in another
+//! deployment, after a restart, sixty-four times at once. Nothing is taken twice, and nothing where it was not meant.
+
+use axum::http::StatusCode;
+use florin_protocol::*;
+use tokio::task::JoinSet;
+
+use crate::shop::{Shop, base_model, digits_spec, drawn, framed, holdout, send_to, work_valuer};
+use crate::support::*;
+
+/// Copies of a message that come at the same time.
+const AT_ONCE: usize = 64;
+
+/// A message as it was sent, and what was answered.
+#[derive(Clone)]
+struct Said {
+    what: &'static str,
+    path: String,
+    body: Vec<u8>,
+    status: StatusCode,
+    answer: Vec<u8>,
+}
+
+/// Everything that is signed, as it was said in a first round.
+struct Record {
+    shop: Shop,
+    said: Vec<Said>,
+}
+
+impl Record {
+    async fn say(&mut self, what: &'static str, path: String, body: Vec<u8>) {
+        let (status, answer) = self.shop.send("POST", &path, body.clone()).await;
+        let text = String::from_utf8_lossy(&answer);
+        assert!(status.is_success(), "{what}: {status} {text}");
+        self.said.push(Said { what, path, body, status, answer });
+    }
+}
+
+fn json(body: &impl serde::Serialize) -> Vec<u8> {
+    serde_json::to_vec(body).unwrap()
+}
+
+/// A whole first round, message by message, with a provider's work.
+async fn first_round(folder: &std::path::Path) -> Record {
+    let shop = Shop::open(folder, digits_spec());
+    let (task, expires) = (shop.id, Tick(1_000_000));
+    let mut record = Record { shop, said: Vec::new() };
+    for (i, role) in (1..=4).map(|i| (i, Role::Participant)).chain([(PROVIDER, Role::Provider)]) {
+        let body = json(&registration(i, role));
+        record.say("a registration", "registrations".to_owned(), body).await;
+    }
+    record.shop.publish_task().await;
+    for i in 1..=4 {
+        let enrol = Enrol { market: market(), task, sender: address(i), expires };
+        let body = json(&node(i).sign(enrol));
+        record.say("an enrolment", format!("tasks/{task}/enrol"), body).await;
+    }
+    record.shop.until(Phase::Committing).await;
+    let mut updates = Vec::new();
+    for i in 1..=4 {
+        let (header, bytes) = record.shop.update(i).await;
+        let commit = Commit {
+            scope: header.scope,
+            sender: header.sender,
+            offer: header.offer,
+            commitment: header.commitment(),
+        };
+        let body = json(&node(i).sign(commit));
+        record.say("a commit", format!("tasks/{task}/commits"), body).await;
+        updates.push(framed(&node(i).sign(header), &bytes));
+    }
+    for body in updates {
+        record.say("an update", format!("tasks/{task}/updates"), body).await;
+    }
+    work(&mut record, task, expires).await;
+    let mut view = record.shop.view().await;
+    // Until then the settlement changes the state by itself.
+    while view.finalised == 0 {
+        let path = format!("tasks/{task}?after={}&wait_ms=5000", view.sequence);
+        view = record.shop.get(&path).await.unwrap();
+    }
+    record
+}
+
+/// A provider asks for work, fetches an update, and hands in its record.
+async fn work(record: &mut Record, task: TaskId, expires: Tick) {
+    let provider = address(PROVIDER);
+    let query = node(PROVIDER).sign(WorkQuery { market: market(), task, provider, expires });
+    let order: Signed<WorkOrder> =
+        record.shop.post("work/next?wait_ms=30000", &query).await.unwrap();
+    let order = order.body;
+    let ask = |digest| {
+        let sender = address(PROVIDER);
+        json(&node(PROVIDER).sign(BlobRequest { market: market(), task, digest, sender, expires }))
+    };
+    let update = ask(order.entries[0].update);
+    record.say("a request for a blob", "work/blob".to_owned(), update).await;
+    let mut updates = Vec::new();
+    for entry in &order.entries {
+        updates.push(record.shop.send("POST", "work/blob", ask(entry.update)).await.1);
+    }
+    let path = format!("tasks/{task}/rounds/1/holdout");
+    let (_, rows) = record.shop.send("GET", &path, axum::body::Body::empty()).await;
+    let inputs = florin_work::Inputs {
+        spec: &record.shop.spec,
+        base: base_model(),
+        drawn: &drawn(&record.shop.spec, &order, &[]),
+        holdout: &rows,
+        entries: &order.entries,
+        updates: &updates,
+        previous: &florin_work::NOTHING,
+        room: &florin_learning::mapped::MEMORY,
+    };
+    let mut engine = florin_learning::engine(florin_learning::EngineKind::Reference, 1).unwrap();
+    let result = florin_work::carry_out(&inputs, engine.as_mut()).unwrap().result;
+    let body = WorkRecord { market: market(), order: order.digest(), provider, result };
+    let body = json(&node(PROVIDER).sign(body));
+    record.say("a work record", "work".to_owned(), body).await;
+}
+
+/// What the coordinator knows, but for its clock and how often it was asked.
+async fn state(shop: &Shop) -> florin_coordinator::engine::state::State {
+    shop.host.read(|engine, _| engine.state().clone()).await.unwrap()
+}
+
+/// Says everything to a shop in which none of it was meant; nothing may be taken, and nothing may change.
+async fn say_where_it_was_not_meant(shop: &Shop, said: &[Said], path: impl Fn(&str) -> String) {
+    let before = state(shop).await;
+    for Said { what, path: was, body, .. } in said {
+        let (status, answer) = shop.send("POST", &path(was), body.clone()).await;
+        let text = String::from_utf8_lossy(&answer);
+        assert!(status.is_client_error(), "{what} was taken: {status} {text}");
+        let refused: Rejection = serde_json::from_slice(&answer).unwrap();
+        assert!(!refused.message.is_empty(), "{what}: {refused:?}");
+    }
+    assert!(state(shop).await == before, "something that was refused changed something");
+}
+
+/// Registrations belong to a market and to nothing smaller.
+fn without_registrations(said: &[Said]) -> Vec<Said> {
+    said.iter().filter(|said| said.what != "a registration").cloned().collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_the_next_round_nothing_of_the_last_one_counts() {
+    let dir = tempfile::tempdir().unwrap();
+    let Record { shop, said } = first_round(dir.path()).await;
+    shop.until(Phase::Committing).await;
+    let round = shop.view().await.round;
+    assert_eq!(round, Round(2));
+    let before = state(&shop).await;
+    for said in &said {
+        let (status, answer) = shop.send("POST", &said.path, said.body.clone()).await;
+        // Saying it again is no harm, and has the answer it had; or it comes too late.
+        let again = (status, &answer) == (said.status, &said.answer);
+        assert!(again || status.is_client_error(), "{}: {status}", said.what);
+    }
+    assert!(state(&shop).await == before, "a repeated message changed something");
+    shop.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_another_task_nothing_is_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let Record { shop, said } = first_round(dir.path()).await;
+    let other = TaskSpec { salt: 77, ..digits_spec() };
+    let (id, known) = (other.id(), shop.id);
+    shop.ledger.open(&other);
+    let _: TaskView = shop.post("tasks", &other).await.unwrap();
+    let rows = format!("tasks/{id}/holdout");
+    let (status, _) = shop.send("PUT", &rows, holdout()).await;
+    assert_eq!(status, StatusCode::NO_CONTENT);
+    let elsewhere = |path: &str| path.replace(&known.to_string(), &id.to_string());
+    let scoped: Vec<Said> =
+        said.iter().filter(|said| said.path.contains(&known.to_string())).cloned().collect();
+    assert_eq!(scoped.len(), 12, "enrolments, commits and updates");
+    say_where_it_was_not_meant(&shop, &scoped, elsewhere).await;
+    shop.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_another_chain_and_in_another_deployment_nothing_is_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let Record { shop: first, said } = first_round(dir.path()).await;
+    let known = first.id;
+    first.stop().await;
+    let chain = Market { chain: ChainId(1), ..market() };
+    let deployment = Market { genesis: Digest([8; 32]), ..market() };
+    for (name, market) in [("another chain", chain), ("another deployment", deployment)] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut spec = digits_spec();
+        spec.market = market;
+        let shop = Shop::open(dir.path(), spec);
+        // First, before anybody of there is known; then with the same people and the task.
+        let id = shop.id;
+        let path = |path: &str| path.replace(&known.to_string(), &id.to_string());
+        say_where_it_was_not_meant(&shop, &said, path).await;
+        for (i, role) in (1..=4).map(|i| (i, Role::Participant)).chain([(PROVIDER, Role::Provider)])
+        {
+            let (wallet, expires) = (Wallet::number(i), Tick(1_000_000));
+            let own = Registration::sign(market, &wallet, &node(i), role, expires).unwrap();
+            let () = shop.post("registrations", &own).await.unwrap();
+        }
+        shop.publish_task().await;
+        say_where_it_was_not_meant(&shop, &without_registrations(&said), path).await;
+        say_where_it_was_not_meant(&shop, &without_registrations(&said), str::to_owned).await;
+        println!("{name}: {} messages refused", said.len());
+        shop.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_restart_and_sixty_four_at_once_nothing_counts_twice() {
+    let dir = tempfile::tempdir().unwrap();
+    let Record { shop, said } = first_round(dir.path()).await;
+    shop.until(Phase::Committing).await;
+    let (ledger, spec) = (shop.ledger.clone(), shop.spec.clone());
+    shop.stop().await;
+    let shop = Shop::with(dir.path(), spec, ledger, work_valuer(), |config| {
+        config.rate.wallet_burst = 1_000_000;
+    });
+    let before = state(&shop).await;
+    let posts = shop.ledger.books.lock().unwrap().posts;
+    for said in said {
+        let mut all = JoinSet::new();
+        for _ in 0..AT_ONCE {
+            let (router, said) = (shop.router.clone(), said.clone());
+            all.spawn(async move {
+                let (status, answer) = send_to(router, "POST", &said.path, said.body).await;
+                let again = (status, &answer) == (said.status, &said.answer);
+                assert!(again || status.is_client_error(), "{}: {status}", said.what);
+            });
+        }
+        while let Some(joined) = all.join_next().await {
+            joined.unwrap();
+        }
+    }
+    assert!(state(&shop).await == before, "a repeated message changed something");
+    assert_eq!(shop.ledger.books.lock().unwrap().posts, posts, "nothing was settled twice");
+    shop.stop().await;
+}

@@ -1,0 +1,98 @@
+//! All scalar products of many vectors with each other.
+
+use pulp::{Arch, Simd, WithSimd};
+
+use crate::lanes::{BLOCK, LANES, load_blocks, one_by_many, summed};
+use crate::parallel::on_threads;
+
+/// Vectors on either side that are multiplied with each other while their blocks are in the cache.
+const TILE: usize = 16;
+
+/// The symmetric matrix of all products of `vectors`, `len × len` numbers, row by row. Each is a sum
+/// in `f64` over eight interleaved lanes, then over the lanes: the same bits on every machine and on
+/// any number of threads. All vectors are of one length.
+pub fn products(vectors: &[&[f32]], threads: usize) -> Vec<f64> {
+    let side = vectors.len();
+    let tiles = side.div_ceil(TILE);
+    let pairs = (0..tiles).flat_map(|row| (row..tiles).map(move |column| (row, column)));
+    let tile = |at: usize| at * TILE..side.min((at + 1) * TILE);
+    let found = on_threads(threads, pairs.clone().collect(), |(row, column)| {
+        let (rows, columns) = (&vectors[tile(row)], &vectors[tile(column)]);
+        Arch::new().dispatch(Tile { rows, columns })
+    });
+    let mut matrix = vec![0.0; side * side];
+    for ((row, column), products) in pairs.zip(found) {
+        let columns = tile(column);
+        for (i, products) in tile(row).zip(products.chunks(columns.len())) {
+            for (j, &product) in columns.clone().zip(products) {
+                matrix[i * side + j] = product;
+                matrix[j * side + i] = product;
+            }
+        }
+    }
+    matrix
+}
+
+struct Tile<'a> {
+    rows: &'a [&'a [f32]],
+    columns: &'a [&'a [f32]],
+}
+
+impl WithSimd for Tile<'_> {
+    type Output = Vec<f64>;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) -> Self::Output {
+        let (rows, columns) = (self.rows.len(), self.columns.len());
+        let width = self.rows.first().map_or(0, |row| row.len());
+        let mut lanes = vec![[0.0; LANES]; rows * columns];
+        let (mut own, mut others) = (vec![0.0; rows * BLOCK], vec![0.0; columns * BLOCK]);
+        for from in (0..width).step_by(BLOCK) {
+            let size = BLOCK.min(width - from);
+            load_blocks(&mut own, self.rows.iter().copied(), from);
+            load_blocks(&mut others, self.columns.iter().copied(), from);
+            for (own, lanes) in own.chunks_exact(BLOCK).zip(lanes.chunks_exact_mut(columns)) {
+                one_by_many(simd, &own[..size], &others, lanes);
+            }
+        }
+        lanes.iter().map(summed).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vectors(count: usize, width: usize) -> Vec<Vec<f32>> {
+        let number = |at: usize| ((at * 7919 + 13) % 1009) as f32 / 31.0 - 16.0;
+        (0..count).map(|row| (0..width).map(|at| number(row * width + at)).collect()).collect()
+    }
+
+    /// As the docs say it.
+    fn plain(a: &[f32], b: &[f32]) -> f64 {
+        let mut lanes = [0.0; LANES];
+        for (at, (&a, &b)) in a.iter().zip(b).enumerate() {
+            lanes[at % LANES] += f64::from(a) * f64::from(b);
+        }
+        summed(&lanes)
+    }
+
+    #[test]
+    fn every_product_has_the_bits_of_the_plain_sum_for_every_remainder_and_any_threads() {
+        for (count, width) in [(0, 5), (1, 0), (1, 1), (15, 7), (16, 128), (17, 129), (35, 300)] {
+            let vectors = vectors(count, width);
+            let slices: Vec<&[f32]> = vectors.iter().map(Vec::as_slice).collect();
+            let matrix = products(&slices, 1);
+            assert_eq!(matrix.len(), count * count);
+            for (i, a) in slices.iter().enumerate() {
+                for (j, b) in slices.iter().enumerate() {
+                    let product = matrix[i * count + j];
+                    assert_eq!(product.to_bits(), plain(a, b).to_bits(), "{count} {width} {i} {j}");
+                }
+            }
+            for threads in [2, 3, 8] {
+                assert_eq!(products(&slices, threads), matrix);
+            }
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! `florin bench round`: how long a round of four participants takes, all of them processes of their own.
+
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use florin_participant::{Client, ClientConfig};
+use florin_protocol::{Phase, Round, TaskId};
+
+use super::Row;
+use super::server::market::Market;
+
+/// Rounds whose length is taken: from one offer to the next.
+const ROUNDS: u32 = 20;
+/// Who trains.
+const PARTICIPANTS: [&str; 4] = ["ann", "ben", "cy", "dot"];
+/// Rows that each of them owns.
+const ROWS: usize = 120;
+/// Longest wait for the task's end.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// Milliseconds that a round may take, training and valuation included.
+const BAR: f64 = 100.0;
+
+pub(super) fn run() -> anyhow::Result<Vec<Row>> {
+    let mut market = Market::open_with(0, &PARTICIPANTS, "")?;
+    let task = market.publish_task(include_str!("round.toml"))?;
+    market.start_provider()?;
+    for (at, name) in PARTICIPANTS.into_iter().enumerate() {
+        market.start_participant(name, task, at * ROWS..(at + 1) * ROWS)?;
+    }
+    let client = Client::connect(&ClientConfig::at(&market.url))?;
+    until_done(&client, task)?;
+    let opened = (1..=ROUNDS.saturating_add(1))
+        .map(|round| anyhow::Ok(client.offer(task, Round(round))?.body.opened.0))
+        .collect::<anyhow::Result<Vec<u64>>>()?;
+    let between = |pair: &[u64]| match *pair {
+        [this, next] => next.saturating_sub(this),
+        _ => 0,
+    };
+    let mut lengths: Vec<u64> = opened.windows(2).map(between).collect();
+    lengths.sort_unstable();
+    let at = |share: usize| lengths.get(lengths.len() * share / 100).copied().unwrap_or_default();
+    #[expect(clippy::cast_precision_loss, reason = "milliseconds of a few minutes")]
+    let ms = |length: u64| length as f64;
+    let name = "round of 4 participants, a 40 KB model, offer to next offer, median";
+    Ok(vec![
+        Row::at_most(name, ms(at(50)), "ms", BAR),
+        Row::plain("  shortest", ms(at(0)), "ms"),
+        Row::plain("  longest", ms(lengths.last().copied().unwrap_or_default()), "ms"),
+    ])
+}
+
+fn until_done(client: &Client, task: TaskId) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE {
+        let view = client.task(task)?;
+        if view.phase == Phase::Done {
+            return Ok(());
+        }
+        client.task_after(task, view.sequence, 1_000)?;
+    }
+    bail!("task {task} did not end within {} s", PATIENCE.as_secs())
+}
