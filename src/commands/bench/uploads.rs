@@ -47,7 +47,7 @@ pub(super) fn run(arguments: &BenchUploads) -> anyhow::Result<Vec<Row>> {
     let width = u32::try_from((bytes / 4).isqrt())?.saturating_sub(37).max(16);
     let count = fitting(u64::from(arguments.uploads), bytes)?;
     // One more commits and stays away, so that the round waits and nothing else is computed meanwhile.
-    let market = Market::open_with(count + 1, SETTINGS)?;
+    let market = Market::open_with(count + 1, &[], SETTINGS)?;
     let task = market.publish_model(0, &[width, width])?;
     load::join(&market, &[task], 4)?;
     load::until(&market, task, Phase::Committing)?;
