@@ -110,7 +110,7 @@ fn of_ledger(error: &LedgerError) -> (String, Exit) {
 }
 
 /// Codes of our libraries that mean the caller handed in something wrong; the others mean that something broke.
-const INPUT_CODES: [&str; 37] = [
+const INPUT_CODES: [&str; 40] = [
     "BAD_SETTINGS",
     "TLS_SETTINGS",
     "TLS_NOT_TRUSTED",
@@ -142,6 +142,9 @@ const INPUT_CODES: [&str; 37] = [
     "COORDINATOR_CHANGED",
     "PERMISSION_DENIED",
     "DATA_FOLDER_IN_USE",
+    "DATA_FOLDER_UNKNOWN",
+    "FOLDER_NOT_EMPTY",
+    "BACKUP_UNFINISHED",
     "LEDGER_LOCKED",
     "LEDGER_MISSING",
     "LEDGER_EXISTS",

@@ -10,6 +10,8 @@
 //! * [`host`] is one thread around the engine, and its workers.
 //! * [`server`] has routes, limits, signatures.
 //! * [`config`] has the settings.
+//! * [`check`] reads a data folder back; [`backup`] copies one, running or not, and brings it back; [`control`] is the
+//!   operator's way to a running coordinator.
 //!
 //! [`run`] puts them together.
 
@@ -20,9 +22,13 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpSocket};
 
+pub mod backup;
+pub mod check;
 pub mod config;
+pub mod control;
 pub mod engine;
 pub mod host;
+pub mod identity;
 pub mod server;
 pub mod store;
 
@@ -92,7 +98,7 @@ pub async fn open(
         (Arc::clone(&parts.ledger), parts.node.clone(), parts.place.clone());
     let coordinator = parts.wallet.address();
     let operator = operator_listener(config).await?;
-    let (host, running) = Host::start(folder, parts)?;
+    let (host, running) = Host::start_with(folder, parts, &config.journal)?;
     let app = App::new(host.clone(), config.clone(), ledger, node, coordinator, place);
     let config = config.clone();
     Ok(Opened { config, listener, operator, tls, app, host, running })
@@ -154,8 +160,13 @@ impl Opened {
             })
         });
         let sweeping = tokio::spawn(server::sweep(app.clone()));
+        let asked = control::listen(&config.data)
+            .map(|control| tokio::spawn(control.serve(host.clone(), config.data.clone())));
         server::listen::serve(listener, router(app), &config, tls, until).await;
         sweeping.abort();
+        if let Some(asked) = asked {
+            asked.abort();
+        }
         host.stop().await;
         if let Some(watched) = watched {
             watched.abort();

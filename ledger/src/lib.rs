@@ -68,7 +68,9 @@ pub use api::{
     SettlementStatus, Slash, StakeState, TaskState, Terms, TxId,
 };
 pub use entry::{Account, Cause, Movement, Pool};
-pub use local::{Block, ChainError, Clock, Genesis, Head, LocalChain, Verification};
+pub use local::{
+    Block, ChainCopy, ChainError, Clock, Copied, Genesis, Head, LocalChain, Verification,
+};
 pub use remote::RemoteLedger;
 pub use transaction::{Checked, Fate, Outcome, SignedTransaction, Transaction};
 pub use trust::{BadTrust, Trust};

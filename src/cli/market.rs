@@ -13,6 +13,8 @@ use super::{EngineArg, MarketArg, WalletArg, allocation, rows};
 
 /// Where `florin coordinate --help` lists what TLS takes.
 const TLS: &str = "TLS";
+/// Where it lists what --check takes.
+const CHECK: &str = "Check";
 
 /// `florin coordinate`
 #[derive(Debug, Args)]
@@ -65,6 +67,13 @@ pub(crate) struct Coordinate {
     pub(crate) ledger: LedgerKind,
     #[command(flatten)]
     pub(crate) node: NodeArg,
+    /// Run nothing: read the data folder back, whole, and say what is in order. No coordinator may use it meanwhile; of a
+    /// running one, make a backup and check that
+    #[arg(long, help_heading = CHECK)]
+    pub(crate) check: bool,
+    /// With --check: print JSON
+    #[arg(long, requires = "check", help_heading = CHECK)]
+    pub(crate) json: bool,
     /// The node that is suggested to everybody else [default: --rpc, unless it seems to hold a secret]
     #[arg(long, value_name = "URL", help_heading = HEADING)]
     pub(crate) public_rpc: Option<String>,

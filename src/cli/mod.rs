@@ -4,6 +4,7 @@ mod account;
 mod buyer;
 mod chain;
 mod data;
+mod keeping;
 mod market;
 mod tools;
 mod wallet;
@@ -23,6 +24,7 @@ pub(crate) use chain::{
     Anvil, AnvilArg, ChainArg, LedgerDeploy, LedgerKind, LedgerStatus, NodeArg,
 };
 pub(crate) use data::{Data, DataShow, DataSplit};
+pub(crate) use keeping::{Backup, Restore};
 pub(crate) use market::{Coordinate, Experiment, LedgerCommand, Participate, Provide};
 pub(crate) use tools::{Bench, BenchName, BenchUploads, Demo, Doctor};
 pub(crate) use wallet::{Wallet, WalletExport, WalletImport, WalletNew, WalletShow};
@@ -60,6 +62,10 @@ pub(crate) enum Command {
     Task(Task),
     /// Run a market: its rounds, and its ledger unless that is on Ethereum
     Coordinate(Coordinate),
+    /// For coordinators: copy a market's data folder, while it runs or not
+    Backup(Backup),
+    /// For coordinators: bring a backup back, checked, as a new data folder
+    Restore(Restore),
     /// Train for a task on your own data, and be paid for it
     Participate(Participate),
     /// Stake compute and do the checkable work of a task

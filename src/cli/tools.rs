@@ -125,6 +125,8 @@ pub(crate) enum BenchName {
     Door,
     /// Large updates at once, beside copying and hashing the same bytes
     Uploads,
+    /// A start on a journal of a million events, with snapshots and without
+    Recovery,
     /// What attackers of the demonstration's market earn, beside what they earn honestly
     Attacks,
     /// What updates are worth, beside shapiq and pyDVL

@@ -2,6 +2,7 @@
 
 pub(crate) mod anvil;
 mod audit;
+mod backup;
 mod balance;
 mod bench;
 mod claim;
@@ -11,6 +12,7 @@ mod doctor;
 mod ledger;
 mod participate;
 mod provide;
+mod restore;
 mod statement;
 pub(crate) mod task;
 mod transfer;
@@ -29,6 +31,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<Exit> {
     match cli.command {
         Command::Anvil(command) => anvil::run(&command),
         Command::Audit(command) => audit::run(&command),
+        Command::Backup(command) => backup::run(&command),
         Command::Balance(command) => balance::run(&command),
         Command::Bench(command) => bench::run(&command),
         Command::Claim(command) => claim::run(&command),
@@ -39,6 +42,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Ledger(command) => ledger::run(command),
         Command::Participate(command) => participate::run(&command),
         Command::Provide(command) => provide::run(&command),
+        Command::Restore(command) => restore::run(&command),
         Command::Statement(command) => statement::run(&command),
         Command::Task(command) => task::run(command),
         Command::Transfer(command) => transfer::run(&command),

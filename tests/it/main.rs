@@ -1,5 +1,6 @@
 //! The market as its users see it: the program itself, as real processes over loopback. Each file is one sentence.
 
+mod a_backup_comes_back;
 mod a_coordinator_stops_politely;
 mod a_free_rider_earns_nothing;
 mod a_hostile_update_changes_nothing;

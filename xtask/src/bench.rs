@@ -15,7 +15,7 @@ enum Neighbours {
     Contribution,
 }
 
-const BENCHMARKS: [(&str, Neighbours); 8] = [
+const BENCHMARKS: [(&str, Neighbours); 10] = [
     ("aggregate", Neighbours::Learning),
     ("train", Neighbours::Learning),
     ("ledger", Neighbours::Nobody),
@@ -23,6 +23,7 @@ const BENCHMARKS: [(&str, Neighbours); 8] = [
     ("round", Neighbours::Nobody),
     ("door", Neighbours::Nobody),
     ("uploads", Neighbours::Nobody),
+    ("recovery", Neighbours::Nobody),
     ("contribution", Neighbours::Contribution),
     ("attacks", Neighbours::Nobody),
 ];

@@ -29,7 +29,7 @@ cargo xtask COMMAND
   test [CARGO TEST ARGUMENTS]
                            set up, then run every test of the workspace
   bench NAME [--json FILE] set up, build optimised, and measure: aggregate, train, ledger, server,
-                           door, uploads, contribution, attacks
+                           round, door, recovery, uploads, contribution, attacks
   contracts build|test|check|prove|lint
                            compile the contracts and write their ABI; test them; compare the ABI;
                            prove their arithmetic; look for known mistakes

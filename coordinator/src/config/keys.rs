@@ -295,6 +295,29 @@ pub const KEYS: &[Key] = &[
         variable: "FLORIN_COORDINATOR_HTTP2_STREAMS_MAX",
     },
     Key {
+        name: "journal.snapshot_events",
+        meaning: "events after which a snapshot of the state is written, so that a start need not \
+                  read the whole journal",
+        bounds: "1 to 1000000000, default 100000",
+        example: "100000",
+        variable: "FLORIN_COORDINATOR_JOURNAL_SNAPSHOT_EVENTS",
+    },
+    Key {
+        name: "journal.snapshot_mib",
+        meaning: "MiB of journal after which one is written, if that comes first",
+        bounds: "1 to 1048576, default 64",
+        example: "64",
+        variable: "FLORIN_COORDINATOR_JOURNAL_SNAPSHOT_MIB",
+    },
+    Key {
+        name: "journal.keep",
+        meaning: "keep the journal before the snapshots: the proof of what everybody signed, and when; \
+                  without it, what the last two snapshots stand for is removed",
+        bounds: "true or false, default true",
+        example: "true",
+        variable: "FLORIN_COORDINATOR_JOURNAL_KEEP",
+    },
+    Key {
         name: "ethereum.confirmations",
         meaning: "how many blocks deep something must be before it counts, its own block included",
         bounds: "1 to 64, default 1",

@@ -3,6 +3,7 @@
 mod door;
 mod keys;
 mod network;
+mod storage;
 mod uploads;
 
 use std::net::SocketAddr;
@@ -18,6 +19,7 @@ pub use door::{Http2, Rate, Tls};
 pub use keys::{KEYS, Key};
 pub(crate) use network::holder;
 pub use network::{BadNetwork, Network};
+pub use storage::Journal;
 pub use uploads::Uploads;
 
 /// Longest wait of a long poll, in milliseconds.
@@ -104,6 +106,9 @@ pub struct Config {
     /// HTTP/2 over TLS.
     #[serde(default)]
     pub http2: Http2,
+    /// When the journal's state is kept, and what becomes of its old part.
+    #[serde(default)]
+    pub journal: Journal,
     /// How it behaves towards an Ethereum node, where the market is on one.
     #[serde(default)]
     pub ethereum: Settings,
@@ -206,6 +211,7 @@ impl Config {
             rate: Rate::default(),
             tls: Tls::default(),
             http2: Http2::default(),
+            journal: Journal::default(),
             ethereum: Settings::default(),
         }
     }
@@ -262,6 +268,8 @@ impl Config {
             ("in_flight_mib", self.in_flight_mib, 1, 1_048_576),
             ("holdout_mib_max", self.holdout_mib_max, 1, 4_096),
             ("round_mib_max", self.round_mib_max, 1, 1_048_576),
+            ("journal.snapshot_events", self.journal.snapshot_events, 1, 1_000_000_000),
+            ("journal.snapshot_mib", self.journal.snapshot_mib, 1, 1_048_576),
             ("work_memory_mib", self.work_memory_mib, 1, 1_048_576),
             ("valuations_max", wide(self.valuations_max), 1, 64),
             ("uploads.disk_mib_max", uploads.disk_mib_max, 1, 1_073_741_824),

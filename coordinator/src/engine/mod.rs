@@ -67,6 +67,12 @@ impl Engine {
         Self { market, coordinator, state: State::default() }
     }
 
+    /// An engine that has been told what came to this state.
+    #[must_use]
+    pub const fn with(market: Market, coordinator: Address, state: State) -> Self {
+        Self { market, coordinator, state }
+    }
+
     /// The market it serves.
     #[must_use]
     pub const fn market(&self) -> Market {

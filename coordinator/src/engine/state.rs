@@ -177,6 +177,22 @@ pub struct Past {
     pub wrong: BTreeSet<Digest>,
 }
 
+impl State {
+    /// Every blob that it needs to be stored, in no task's order.
+    #[must_use]
+    pub fn blobs(&self) -> BTreeSet<Digest> {
+        let mut needed = BTreeSet::new();
+        for task in self.tasks.values() {
+            needed.extend(&task.public);
+            needed.extend(task.holdout);
+            let Some(running) = task.running() else { continue };
+            needed.extend(running.updates.values().map(|update| update.header.body.update));
+            needed.extend(running.held.as_ref().map(|result| result.model));
+        }
+        needed
+    }
+}
+
 impl TaskState {
     /// The round that has no report yet.
     #[must_use]

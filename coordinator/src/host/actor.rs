@@ -5,15 +5,18 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use florin_protocol::{Code, Rejection, TaskId, Tick};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::discloser::ShowJob;
+use super::keeper::{Keeper, with_fold};
 use super::lanes::Lanes;
 use super::prover::Debits;
 use super::settler::{LedgerJob, settlement};
 use super::valuer::{ValueJob, agrees, judge};
-use super::{Answer, Clock, Command, Question, Sequences, Written};
+use super::{Answer, Clock, Command, Copier, Question, Sequences, Written};
+use crate::backup::{BackupError, Moment};
 use crate::engine::{Effect, Engine, Event, Verdict};
+use crate::identity::Identity;
 use crate::store::{AppendError, Journal, Record};
 
 /// Commands that share one fsync.
@@ -26,6 +29,8 @@ const STUCK_WAIT: Duration = Duration::from_secs(1);
 pub(super) struct Actor {
     pub(super) engine: Engine,
     pub(super) journal: Journal,
+    pub(super) keeper: Keeper,
+    pub(super) copier: Option<Copier>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) changes: watch::Sender<Sequences>,
     pub(super) values: Lanes<ValueJob>,
@@ -41,6 +46,7 @@ struct Batch {
     changed: Vec<TaskId>,
     answers: Vec<(Answer, Result<Written, Rejection>)>,
     questions: Vec<Question>,
+    cuts: Vec<oneshot::Sender<Result<Moment, BackupError>>>,
     stop: bool,
 }
 
@@ -123,6 +129,7 @@ impl Actor {
                     batch.answers.push((answer, taken));
                 }
                 Command::Read(question) => batch.questions.push(question),
+                Command::Cut(answer) => batch.cuts.push(answer),
                 Command::Wake => {}
                 Command::Stop => batch.stop = true,
             }
@@ -164,6 +171,9 @@ impl Actor {
             batch.changed.clear();
             next = self.forget();
         }
+        if matches!(next, Next::GoOn) {
+            self.keeper.see(&mut self.journal, &self.engine);
+        }
         self.dispatch(&batch.effects);
         self.announce(&batch.changed);
         for (answer, result) in batch.answers {
@@ -173,14 +183,26 @@ impl Actor {
         for question in batch.questions {
             question(&self.engine, now);
         }
+        for cut in batch.cuts {
+            let _ = cut.send(self.cut());
+        }
         if batch.stop { Next::Stop } else { next }
+    }
+
+    /// The moment that a backup is of: nothing is told, posted or written while this runs.
+    fn cut(&mut self) -> Result<Moment, BackupError> {
+        let at = self.journal.cut().map_err(|error| BackupError::Journal(error.to_string()))?;
+        let chain = self.copier.as_ref().map(|copier| copier()).transpose()?;
+        let (market, coordinator) = (self.engine.market(), self.engine.coordinator());
+        let identity = Identity { market, coordinator };
+        Ok(Moment { identity, at, running: true, chain })
     }
 
     /// Forgets what was applied but is not durable: the engine becomes what the journal says.
     fn forget(&mut self) -> Next {
-        let mut engine = Engine::new(self.engine.market(), self.engine.coordinator());
-        match self.journal.replay(&mut |record| replay(&mut engine, &record)) {
-            Ok(()) => {
+        let (market, coordinator) = (self.engine.market(), self.engine.coordinator());
+        match with_fold(market, coordinator, |fold| self.journal.read_back(fold)) {
+            Ok(engine) => {
                 self.engine = engine;
                 Next::Stuck
             }

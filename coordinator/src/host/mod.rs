@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use florin_ledger::{Ledger, LocalChain, rpc};
+use florin_ledger::{ChainCopy, ChainError, Ledger, LocalChain, rpc};
 use florin_protocol::{
     Address, Canonical, Code, Digest, EthereumInfo, LedgerInfo, Market, NodeSigner, Rejection,
     Round, Signer, TaskId, Tick, WorkResult,
@@ -19,6 +19,7 @@ mod actor;
 mod clock;
 mod delayed;
 mod discloser;
+pub mod keeper;
 mod lanes;
 mod prover;
 mod settler;
@@ -28,8 +29,12 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use settler::settlement;
 pub use valuer::{TRIES_MAX, Valuer, ValuerError, WorkValuer};
 
+use crate::backup::{BackupError, Moment};
+use crate::config::Journal as JournalSettings;
+use crate::control::Files;
 use crate::engine::{Engine, Event, Verdict};
-use crate::store::{Blobs, Disk, Folder, Journal, OpenError, Partials};
+use crate::identity::Identity;
+use crate::store::{Blobs, Folder, OpenError, Partials, Volume};
 
 /// Commands that may wait for the engine.
 pub const QUEUE_MAX: usize = 1_024;
@@ -48,7 +53,12 @@ pub struct Parts {
     pub clock: Arc<dyn Clock>,
     /// How others come to the ledger.
     pub place: LedgerPlace,
+    /// How a copy of the ledger is begun, if it is in this process: for backups.
+    pub copier: Option<Copier>,
 }
+
+/// Begins a copy of the embedded ledger.
+pub type Copier = Arc<dyn Fn() -> Result<ChainCopy, ChainError> + Send + Sync>;
 
 /// Where the ledger is, for everybody else.
 #[derive(Clone)]
@@ -103,8 +113,15 @@ type Question = Box<dyn FnOnce(&Engine, Tick) + Send>;
 /// What the engine's thread is asked.
 enum Command {
     Write(Box<Event>, Answer),
-    Valued { task: TaskId, round: Round, result: Box<WorkResult>, answer: Answer },
+    Valued {
+        task: TaskId,
+        round: Round,
+        result: Box<WorkResult>,
+        answer: Answer,
+    },
     Read(Question),
+    /// Close the journal's segment and begin a copy of the ledger, at one moment.
+    Cut(oneshot::Sender<Result<Moment, BackupError>>),
     Wake,
     Stop,
 }
@@ -116,6 +133,7 @@ pub struct Host {
     changes: watch::Receiver<Sequences>,
     blobs: Arc<Blobs>,
     partials: Arc<Partials>,
+    files: Files,
 }
 
 /// The threads behind a [`Host`].
@@ -137,33 +155,42 @@ pub enum StartError {
 }
 
 impl Host {
-    /// Replays the journal, then starts the engine's threads.
+    /// Reads the journal, then starts the engine's threads.
     ///
     /// # Errors
     /// [`StartError`]; nothing runs then.
     pub fn start(folder: Folder, parts: Parts) -> Result<(Self, Running), StartError> {
-        Self::start_on(folder, parts, |file| Box::new(file))
+        Self::start_with(folder, parts, &JournalSettings::default())
     }
 
-    /// The same, with a disk of one's own under the journal.
+    /// The same, with settings of one's own for the journal.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start_with(
+        folder: Folder,
+        parts: Parts,
+        settings: &JournalSettings,
+    ) -> Result<(Self, Running), StartError> {
+        let volume = folder.volume();
+        Self::start_on(folder, parts, settings, volume)
+    }
+
+    /// The same, with a volume of one's own for journal and snapshots.
     ///
     /// # Errors
     /// [`StartError`].
     pub fn start_on(
         folder: Folder,
         parts: Parts,
-        disk: impl FnOnce(std::fs::File) -> Box<dyn Disk>,
+        settings: &JournalSettings,
+        volume: Arc<dyn Volume>,
     ) -> Result<(Self, Running), StartError> {
         let (market, coordinator) = (parts.ledger.market(), parts.wallet.address());
-        let mut engine = Engine::new(market, coordinator);
         let owner = owner(market, coordinator);
-        let path = folder.journal_path();
-        let journal = Journal::open_on(
-            &path,
-            owner,
-            &mut |record| actor::replay(&mut engine, &record),
-            disk,
-        )?;
+        let (engine, journal) = keeper::open(&volume, owner, market, coordinator)?;
+        Identity { market, coordinator }.write(folder.path())?;
+        let (keeper, snapshots) = keeper::Keeper::new(settings.clone());
         let known = engine.state().tasks.iter().map(|(id, task)| (*id, task.sequence)).collect();
         let (send_changes, changes) = watch::channel(known);
         let (commands, queue) = mpsc::channel(QUEUE_MAX);
@@ -171,11 +198,15 @@ impl Host {
         let (send_shows, shows) = std::sync::mpsc::channel();
         let (send_ledger, ledger_jobs) = std::sync::mpsc::channel();
         let mailbox = Mailbox { commands };
-        let (blobs, partials) = (folder.blobs(), folder.partials());
-        let host = Self { mailbox: mailbox.clone(), changes, blobs, partials };
+        let files = Files::default();
+        let (blobs, held) = (folder.blobs(), Arc::clone(&files));
+        let partials = folder.partials();
+        let host = Self { mailbox: mailbox.clone(), changes, blobs, partials, files };
         let actor = actor::Actor {
             engine,
             journal,
+            keeper,
+            copier: parts.copier,
             clock: parts.clock,
             changes: send_changes,
             values: send_values,
@@ -192,6 +223,7 @@ impl Host {
         }
         threads.extend([
             thread("engine", move || actor.run(queue))?,
+            thread("snapshots", move || snapshots.work(volume.as_ref(), owner, &held))?,
             thread("disclosure", move || discloser::work(shows, &rows, &from_rows))?,
             thread("ledger", move || settler::work(ledger_jobs, &ledger, &wallet, &mailbox))?,
         ]);
@@ -248,6 +280,24 @@ impl Host {
         });
         self.mailbox.commands.send(Command::Read(question)).await.map_err(|_| stopping())?;
         result.await.map_err(|_| stopping())
+    }
+
+    /// Closes the journal's newest segment and begins a copy of the ledger, at one moment: everything acknowledged before
+    /// is in the backup that is copied from it.
+    ///
+    /// # Errors
+    /// [`BackupError`].
+    pub async fn cut(&self) -> Result<Moment, BackupError> {
+        let gone = || BackupError::Journal(stopping().message);
+        let (answer, moment) = oneshot::channel();
+        self.mailbox.commands.send(Command::Cut(answer)).await.map_err(|_| gone())?;
+        moment.await.map_err(|_| gone())?
+    }
+
+    /// Held by whoever copies the folder's files, and by whoever removes any.
+    #[must_use]
+    pub fn files(&self) -> Files {
+        Arc::clone(&self.files)
     }
 
     /// Commands that wait for the engine.
@@ -308,7 +358,9 @@ fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<J
     std::thread::Builder::new().name(format!("florin-{name}")).spawn(work)
 }
 
-fn owner(market: Market, coordinator: Address) -> Digest {
+/// What a journal of that market and coordinator belongs to.
+#[must_use]
+pub fn owner(market: Market, coordinator: Address) -> Digest {
     /// What a journal belongs to.
     #[derive(borsh::BorshSerialize, borsh::BorshDeserialize)]
     struct Owner(Market, Address);

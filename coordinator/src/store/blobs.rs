@@ -6,12 +6,14 @@ use std::borrow::Cow;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use florin_learning::Mapped;
 use florin_protocol::Digest;
 
 use super::pack::{Done, PACKED_BYTES_MAX, Packs};
+use super::volume::Local;
 use super::{is_full, sync_folder};
 
 /// Bytes read at once.
@@ -74,7 +76,9 @@ impl Blobs {
         for entry in fs::read_dir(&partial)? {
             fs::remove_file(entry?.path())?;
         }
-        let packs = Packs::open(&root.join("packs"))?;
+        let packs = root.join("packs");
+        fs::create_dir_all(&packs)?;
+        let packs = Packs::open(Arc::new(Local(packs)))?;
         Ok(Self { root: root.to_owned(), partial, next: AtomicU64::new(0), packs })
     }
 
@@ -217,24 +221,60 @@ impl Blobs {
             return self.read(digest).map(Opened::Bytes);
         }
         let mut file = File::open(self.path(digest)).map_err(|error| missing(digest, error))?;
-        let mut hasher = blake3::Hasher::new();
-        let mut buffer = vec![0; CHUNK_BYTES];
-        let mut length = 0u64;
-        loop {
-            let n = file.read(&mut buffer)?;
-            if n == 0 {
-                break;
-            }
-            hasher.update(buffer.get(..n).unwrap_or_default());
-            length = length.saturating_add(n as u64);
-        }
-        let found = Digest(*hasher.finalize().as_bytes());
+        let (found, length) = hash(&mut file)?;
         if found != digest {
             return Err(wrong(digest, found));
         }
         file.rewind()?;
         Ok(Opened::File(file, length))
     }
+}
+
+fn hash(file: &mut File) -> io::Result<(Digest, u64)> {
+    let mut hasher = blake3::Hasher::new();
+    let mut buffer = vec![0; CHUNK_BYTES];
+    let mut length = 0u64;
+    loop {
+        let n = file.read(&mut buffer)?;
+        if n == 0 {
+            return Ok((Digest(*hasher.finalize().as_bytes()), length));
+        }
+        hasher.update(buffer.get(..n).unwrap_or_default());
+        length = length.saturating_add(n as u64);
+    }
+}
+
+/// The digest and the length of a file.
+pub(crate) fn hash_file(path: &Path) -> io::Result<(Digest, u64)> {
+    hash(&mut File::open(path)?)
+}
+
+/// Every blob that has a file of its own, by its name.
+pub(crate) fn files(root: &Path) -> io::Result<Vec<(Digest, PathBuf)>> {
+    let mut found = Vec::new();
+    for first in folders(root)? {
+        for second in folders(&first)? {
+            for entry in fs::read_dir(second)? {
+                let entry = entry?;
+                let name = entry.file_name().to_str().and_then(|name| name.parse().ok());
+                found.extend(name.map(|digest| (digest, entry.path())));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The folders in a folder that hold blobs: they have two digits of a digest as their name.
+fn folders(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    if path.is_dir() {
+        for entry in fs::read_dir(path)? {
+            let entry = entry?;
+            let is_part = entry.file_name().len() == 2 && entry.file_type()?.is_dir();
+            found.extend(is_part.then(|| entry.path()));
+        }
+    }
+    Ok(found)
 }
 
 fn missing(digest: Digest, error: io::Error) -> BlobError {

@@ -1,47 +1,111 @@
-//! The journal's bytes.
+//! The journal's bytes: a chain of segments, each a file of records.
 //!
 //! ```text
-//! "florin journal 1" · owner (32)                                        the file's head
-//! length (4) · check (4) · payload (length) · chain (32)                 a record
+//! "florin journal 2" · owner (32) · records before (8) · chain before (32) · check (32) · 0…     a segment's head, 128
+//! length (4) · check (4) · payload (length) · 0… · chain (32)                      a record, a multiple of 64 bytes
 //! ```
 //! The payload is the borsh form of a list of (moment, event): everything that was made durable with one fsync. `chain`
 //! hashes the chain before and the payload; `check` protects the length, so that a flipped bit in it cannot pass for a
-//! record that was cut off. All numbers are little endian.
+//! record that was cut off. All numbers are little endian. No sector of 512 bytes holds a piece of a record without its
+//! head, its chain or nothing but payload in it: a sector that a power cut kept from being written is seen as such.
+//!
+//! The first version, "florin journal 1", has one segment, a head of magic and owner alone, and records without zeros.
 
-use std::fs::File;
 use std::io::{BufReader, Read};
-use std::path::{Path, PathBuf};
 
 use borsh::BorshDeserialize;
 use florin_protocol::Digest;
 
-use super::journal::{OpenError, Record, Replay};
+use super::journal::{OpenError, Record};
+use super::volume::{Source, Volume};
 
-const MAGIC: &[u8; 16] = b"florin journal 1";
-pub(super) const HEAD_BYTES: u64 = 48;
+const MAGIC_1: &[u8; 16] = b"florin journal 1";
+const MAGIC_2: &[u8; 16] = b"florin journal 2";
+pub(super) const HEAD_BYTES: u64 = 128;
+const HEAD_1_BYTES: u64 = 48;
 pub(super) const FRAME_HEAD_BYTES: usize = 8;
 pub(super) const CHAIN_BYTES: usize = 32;
+/// A record takes a multiple of this.
+pub(super) const ALIGN_BYTES: u64 = 64;
 /// Disks write this much at once or not at all.
 pub(super) const SECTOR_BYTES: u64 = 512;
 
-pub(super) fn head(owner: Digest) -> Vec<u8> {
-    let mut head = MAGIC.to_vec();
+/// Between two records: how many came before, and what they hash to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// Records before it.
+    pub records: u64,
+    /// Their chain.
+    pub chain: Digest,
+}
+
+impl Position {
+    /// Before the first record of an owner's journal.
+    #[must_use]
+    pub fn first(owner: Digest) -> Self {
+        Self { records: 0, chain: next_chain(owner, MAGIC_1) }
+    }
+
+    fn next(self, payload: &[u8]) -> Self {
+        let records = self.records.saturating_add(1);
+        Self { records, chain: next_chain(self.chain, payload) }
+    }
+}
+
+/// How a segment is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    pub(super) head_bytes: u64,
+    align: u64,
+}
+
+/// Of every new segment.
+pub(super) const LAYOUT: Layout = Layout { head_bytes: HEAD_BYTES, align: ALIGN_BYTES };
+/// Of the first version.
+const LAYOUT_1: Layout = Layout { head_bytes: HEAD_1_BYTES, align: 1 };
+
+impl Layout {
+    /// Bytes of a record with so much payload.
+    pub(super) fn whole(self, length: u32) -> u64 {
+        let bare = u64::from(length).saturating_add((FRAME_HEAD_BYTES + CHAIN_BYTES) as u64);
+        bare.next_multiple_of(self.align)
+    }
+
+    /// A record's bytes, and the position behind it.
+    pub(super) fn frame(self, at: Position, length: u32, payload: &[u8]) -> (Vec<u8>, Position) {
+        let whole = usize::try_from(self.whole(length)).unwrap_or(usize::MAX);
+        let behind = at.next(payload);
+        let mut frame = Vec::with_capacity(whole);
+        frame.extend_from_slice(&length.to_le_bytes());
+        frame.extend_from_slice(&length_check(at.chain, length));
+        frame.extend_from_slice(payload);
+        frame.resize(whole.saturating_sub(CHAIN_BYTES), 0);
+        frame.extend_from_slice(&behind.chain.0);
+        (frame, behind)
+    }
+}
+
+/// The head of a segment that begins at a position.
+pub(super) fn head(owner: Digest, at: Position) -> Vec<u8> {
+    let mut head = MAGIC_2.to_vec();
     head.extend_from_slice(&owner.0);
+    head.extend_from_slice(&at.records.to_le_bytes());
+    head.extend_from_slice(&at.chain.0);
+    let mut hasher = blake3::Hasher::new_derive_key("florin v1 journal segment");
+    hasher.update(&head);
+    head.extend_from_slice(hasher.finalize().as_bytes());
+    head.resize(HEAD_BYTES as usize, 0);
     head
 }
 
-fn first_chain(owner: Digest) -> Digest {
-    next_chain(owner, MAGIC)
-}
-
-pub(super) fn next_chain(before: Digest, payload: &[u8]) -> Digest {
+fn next_chain(before: Digest, payload: &[u8]) -> Digest {
     let mut hasher = blake3::Hasher::new_derive_key("florin v1 journal");
     hasher.update(&before.0);
     hasher.update(payload);
     Digest(*hasher.finalize().as_bytes())
 }
 
-pub(super) fn length_check(chain: Digest, length: u32) -> [u8; 4] {
+fn length_check(chain: Digest, length: u32) -> [u8; 4] {
     let mut hasher = blake3::Hasher::new_derive_key("florin v1 journal length");
     hasher.update(&chain.0);
     hasher.update(&length.to_le_bytes());
@@ -50,42 +114,72 @@ pub(super) fn length_check(chain: Digest, length: u32) -> [u8; 4] {
     check
 }
 
-/// Reads records up to `size` bytes of the file.
-pub(super) struct Reader {
-    path: PathBuf,
-    file: BufReader<File>,
-    size: u64,
+/// Whether a file is so short, or so empty, that no segment's head was ever finished in it.
+pub(super) fn is_headless(volume: &dyn Volume, name: &str) -> std::io::Result<bool> {
+    let (file, size) = volume.open(name)?;
+    let mut found = Vec::new();
+    file.take(HEAD_BYTES).read_to_end(&mut found)?;
+    let begun = found.starts_with(MAGIC_1) && size >= HEAD_1_BYTES;
+    let empty = found.iter().all(|byte| *byte == 0);
+    let (magic, _) = MAGIC_2.split_at(found.len().min(MAGIC_2.len()));
+    let short = size < HEAD_BYTES && found.starts_with(magic);
+    Ok(!begun && (empty || short))
+}
+
+/// Reads one segment's records up to `size` bytes of the file.
+pub(super) struct Reader<'a> {
+    volume: &'a dyn Volume,
+    name: &'a str,
+    file: BufReader<Box<dyn Source>>,
+    pub(super) size: u64,
+    pub(super) layout: Layout,
     /// Where the next record begins.
     pub(super) offset: u64,
-    /// Records read so far.
-    pub(super) records: u64,
-    /// The chain after them.
-    pub(super) chain: Digest,
+    /// The position there.
+    pub(super) at: Position,
 }
 
 /// A record that was read and adds up.
 pub(super) struct Frame {
-    batch: Vec<Record>,
+    pub(super) batch: Vec<Record>,
     end: u64,
-    chain: Digest,
+    behind: Position,
 }
 
-impl Reader {
-    pub(super) fn new(path: &Path, owner: Digest, size: u64) -> Result<Self, OpenError> {
-        let unusable = |source| OpenError::Unusable { path: path.to_owned(), source };
-        let mut file = BufReader::new(File::open(path).map_err(unusable)?);
-        let mut found = [0; HEAD_BYTES as usize];
-        file.read_exact(&mut found).map_err(unusable)?;
-        if found.as_slice() != head(owner) {
-            let what = if found.starts_with(MAGIC) {
-                "it belongs to another market or coordinator"
-            } else {
-                "it does not begin as a journal does"
-            };
-            return Err(OpenError::Foreign { path: path.to_owned(), what: what.to_owned() });
+impl<'a> Reader<'a> {
+    /// Reads a segment's head. `size` is where to stop, if not at the file's end.
+    pub(super) fn new(
+        volume: &'a dyn Volume,
+        name: &'a str,
+        owner: Digest,
+        size: Option<u64>,
+    ) -> Result<Self, OpenError> {
+        let unusable = |source| OpenError::Unusable { path: volume.place(name), source };
+        let foreign =
+            |what: &str| OpenError::Foreign { path: volume.place(name), what: what.to_owned() };
+        let (source, length) = volume.open(name).map_err(unusable)?;
+        let mut file = BufReader::new(source);
+        let mut found = Vec::new();
+        file.by_ref().take(HEAD_1_BYTES).read_to_end(&mut found).map_err(unusable)?;
+        let (magic, said) = found.split_at(found.len().min(MAGIC_1.len()));
+        let layout = match magic {
+            magic if magic == MAGIC_1 => LAYOUT_1,
+            magic if magic == MAGIC_2 => LAYOUT,
+            _ => return Err(foreign("it does not begin as a journal does")),
+        };
+        if said != owner.0 {
+            return Err(foreign("it belongs to another market or coordinator"));
         }
-        let chain = first_chain(owner);
-        Ok(Self { path: path.to_owned(), file, size, offset: HEAD_BYTES, records: 0, chain })
+        let at = if layout == LAYOUT_1 {
+            Position::first(owner)
+        } else {
+            let rest = HEAD_BYTES.saturating_sub(HEAD_1_BYTES);
+            file.by_ref().take(rest).read_to_end(&mut found).map_err(unusable)?;
+            beginning(owner, &found)
+                .ok_or_else(|| foreign("its first 128 bytes are damaged: restore it from a copy"))?
+        };
+        let (size, offset) = (size.unwrap_or(length), layout.head_bytes);
+        Ok(Self { volume, name, file, size, layout, offset, at })
     }
 
     /// The next record; `None` at the end or before a last record that was never finished.
@@ -98,74 +192,95 @@ impl Reader {
         self.read(&mut frame_head)?;
         let [a, b, c, d, check @ ..] = frame_head;
         let length = u32::from_le_bytes([a, b, c, d]);
-        if check != length_check(self.chain, length) {
-            if frame_head == [0; FRAME_HEAD_BYTES] && self.rest_is_zero()? {
-                return Ok(None); // Room the file was given, and no bytes yet.
+        if check != length_check(self.at.chain, length) {
+            if frame_head == [0; FRAME_HEAD_BYTES] && self.was_never_written()? {
+                return Ok(None);
             }
             return Err(self.corrupt("its length is damaged"));
         }
-        let whole = u64::from(length) + (FRAME_HEAD_BYTES + CHAIN_BYTES) as u64;
+        let whole = self.layout.whole(length);
         let end = self.offset.saturating_add(whole);
         if end > self.size {
             return Ok(None);
         }
-        let mut payload = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
-        let mut chain = Digest::default();
-        self.read(&mut payload)?;
-        self.read(&mut chain.0)?;
-        if chain != next_chain(self.chain, &payload) {
-            let mut frame = frame_head.to_vec();
-            frame.extend_from_slice(&payload);
-            frame.extend_from_slice(&chain.0);
+        let mut body = vec![0; usize::try_from(whole).unwrap_or(usize::MAX) - FRAME_HEAD_BYTES];
+        self.read(&mut body)?;
+        let (payload, rest) = body.split_at(length as usize);
+        let (zeros, chain) = rest.split_at(rest.len().saturating_sub(CHAIN_BYTES));
+        let behind = self.at.next(payload);
+        if chain != behind.chain.0 || zeros.iter().any(|byte| *byte != 0) {
+            let frame = [frame_head.as_slice(), &body].concat();
             if end == self.size && has_hole(&frame, self.offset) {
                 return Ok(None);
             }
             return Err(self.corrupt("its checksum is wrong"));
         }
-        let batch = Vec::<Record>::try_from_slice(&payload)
+        let batch = Vec::<Record>::try_from_slice(payload)
             .map_err(|error| self.corrupt(&format!("another version wrote it ({error})")))?;
-        Ok(Some(Frame { batch, end, chain }))
+        Ok(Some(Frame { batch, end, behind }))
     }
 
-    pub(super) fn hand_over(
-        &mut self,
-        frame: Frame,
-        replay: &mut Replay<'_>,
-    ) -> Result<(), OpenError> {
-        for record in frame.batch {
-            replay(record).map_err(|why| self.corrupt(&format!("the rules refuse it: {why}")))?;
-        }
+    /// Goes behind a record that was taken.
+    pub(super) fn pass(&mut self, frame: &Frame) {
         self.offset = frame.end;
-        self.chain = frame.chain;
-        self.records = self.records.saturating_add(1);
-        Ok(())
+        self.at = frame.behind;
     }
 
     fn read(&mut self, buffer: &mut [u8]) -> Result<(), OpenError> {
-        let unusable = |source| OpenError::Unusable { path: self.path.clone(), source };
-        self.file.read_exact(buffer).map_err(unusable)
+        let path = || self.volume.place(self.name);
+        self.file.read_exact(buffer).map_err(|source| OpenError::Unusable { path: path(), source })
     }
 
-    fn rest_is_zero(&mut self) -> Result<bool, OpenError> {
-        let unusable = |source| OpenError::Unusable { path: self.path.clone(), source };
-        let mut block = [0; 8_192];
-        loop {
-            match self.file.read(&mut block).map_err(unusable)? {
-                0 => return Ok(true),
-                n if block.iter().take(n).any(|byte| *byte != 0) => return Ok(false),
-                _ => {}
-            }
+    /// Whether what begins here with zeros is a last record whose first sector never reached the disk: then no whole
+    /// record follows it.
+    fn was_never_written(&mut self) -> Result<bool, OpenError> {
+        let unusable = |source| OpenError::Unusable { path: self.volume.place(self.name), source };
+        let mut rest = vec![0; FRAME_HEAD_BYTES];
+        let left = self.size.saturating_sub(self.offset).saturating_sub(rest.len() as u64);
+        self.file.by_ref().take(left).read_to_end(&mut rest).map_err(unusable)?;
+        let to_boundary = SECTOR_BYTES - self.offset % SECTOR_BYTES;
+        let first = rest.iter().take(usize::try_from(to_boundary).unwrap_or(usize::MAX));
+        if rest.iter().all(|byte| *byte == 0) {
+            return Ok(true);
         }
+        let lost = self.layout == LAYOUT && first.clone().all(|byte| *byte == 0);
+        Ok(lost && !holds_a_record(&rest))
     }
 
-    fn corrupt(&self, what: &str) -> OpenError {
+    pub(super) fn corrupt(&self, what: &str) -> OpenError {
         OpenError::Corrupt {
-            path: self.path.clone(),
-            record: self.records.saturating_add(1),
+            path: self.volume.place(self.name),
+            record: self.at.records.saturating_add(1),
             offset: self.offset,
             what: what.to_owned(),
         }
     }
+}
+
+/// Where a segment begins, if its head is whole.
+fn beginning(owner: Digest, found: &[u8]) -> Option<Position> {
+    let (records, rest) = found.get(HEAD_1_BYTES as usize..)?.split_first_chunk::<8>()?;
+    let (chain, _) = rest.split_first_chunk::<32>()?;
+    let at = Position { records: u64::from_le_bytes(*records), chain: Digest(*chain) };
+    (found == head(owner, at)).then_some(at)
+}
+
+/// Whether some whole record is in `bytes`, which begin where a record would.
+fn holds_a_record(bytes: &[u8]) -> bool {
+    let step = ALIGN_BYTES as usize;
+    (step..bytes.len()).step_by(step).any(|begins| {
+        let (before, rest) = bytes.split_at(begins);
+        let chain = before.last_chunk::<CHAIN_BYTES>().map(|chain| Digest(*chain));
+        let head = rest.first_chunk::<FRAME_HEAD_BYTES>();
+        let (Some(chain), Some([a, b, c, d, check @ ..])) = (chain, head) else { return false };
+        let length = u32::from_le_bytes([*a, *b, *c, *d]);
+        *check == length_check(chain, length)
+            && rest
+                .get(FRAME_HEAD_BYTES..)
+                .and_then(|rest| rest.get(..length as usize))
+                .zip(usize::try_from(LAYOUT.whole(length)).ok().and_then(|end| rest.get(..end)))
+                .is_some_and(|(payload, frame)| frame.ends_with(&next_chain(chain, payload).0))
+    })
 }
 
 /// Whether a sector of the record was never written: it reads as zeros, which no hashed or signed content does.

@@ -1,19 +1,20 @@
-//! The journal: an append-only file in which every record is chained to the one before.
+//! The journal: append-only files, its segments, in which every record is chained to the one before.
 //!
 //! What a crash can leave is a last record that was never finished: it was never answered for either, and is cut off
-//! when the journal is opened. Anything else that does not add up is damage, and nothing is done with a damaged journal.
+//! when the [history](super::history) is opened. Anything else that does not add up is damage, and nothing is done with a
+//! damaged journal.
 
-use std::fs::File;
-use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use florin_protocol::{Digest, Tick};
 
-use super::frames::{
-    CHAIN_BYTES, FRAME_HEAD_BYTES, HEAD_BYTES, Reader, head, length_check, next_chain,
-};
-use super::{is_full, sync_folder};
+use super::frames::{LAYOUT, Layout, Position};
+use super::history::{self, End, Fold};
+use super::is_full;
+use super::volume::{Disk, Volume};
 use crate::engine::Event;
 
 /// Largest payload of one record.
@@ -28,37 +29,6 @@ pub struct Record {
     pub now: Tick,
     /// What.
     pub event: Event,
-}
-
-/// Where records are written: a file, or a test's broken disk.
-pub trait Disk: Send {
-    /// Writes all bytes at the end.
-    ///
-    /// # Errors
-    /// What the system said; part of the bytes may have been written.
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
-    /// Makes everything written durable.
-    ///
-    /// # Errors
-    /// What the system said; nothing is known about what is durable then.
-    fn sync(&mut self) -> io::Result<()>;
-    /// Cuts to `length` bytes; the next append goes there.
-    ///
-    /// # Errors
-    /// What the system said.
-    fn truncate(&mut self, length: u64) -> io::Result<()>;
-}
-
-impl Disk for File {
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.write_all(bytes)
-    }
-    fn sync(&mut self) -> io::Result<()> {
-        self.sync_data()
-    }
-    fn truncate(&mut self, length: u64) -> io::Result<()> {
-        self.set_len(length)
-    }
 }
 
 /// Why a journal cannot be opened. Nothing has been changed then.
@@ -98,6 +68,30 @@ pub enum OpenError {
         /// What does not add up.
         what: String,
     },
+    /// Records are not there that must have been.
+    #[error(
+        "journal in {path}: the records behind number {records} are not there, or are others: {what}. Nothing was \
+         changed; restore the folder from a backup [JOURNAL_MISSING]"
+    )]
+    Missing {
+        /// Which folder.
+        path: PathBuf,
+        /// What there is before them.
+        records: u64,
+        /// How it is known.
+        what: String,
+    },
+    /// The first records are not kept, and no snapshot can be used in their place.
+    #[error(
+        "journal in {path}: its first records are not kept, and no snapshot stands in their place: {why}. Nothing was \
+         changed; restore the folder from a backup, or start the version that wrote it [SNAPSHOT_UNUSABLE]"
+    )]
+    NoSnapshot {
+        /// Which folder.
+        path: PathBuf,
+        /// What is wrong with the snapshots.
+        why: String,
+    },
 }
 
 /// Why records were not taken. None of them counts then.
@@ -114,14 +108,36 @@ pub enum AppendError {
     Broken(String),
 }
 
+/// What was written, or read, since the newest snapshot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Since {
+    /// Records.
+    pub records: u64,
+    /// The events in them.
+    pub events: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl Since {
+    pub(super) fn add(&mut self, events: usize, bytes: u64) {
+        self.records = self.records.saturating_add(1);
+        self.events = self.events.saturating_add(u64::try_from(events).unwrap_or(u64::MAX));
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+}
+
 /// The journal, open for writing.
 pub struct Journal {
-    path: PathBuf,
+    volume: Arc<dyn Volume>,
+    /// The segment that is appended to, by the number of records before it.
+    segment: u64,
+    layout: Layout,
     disk: Box<dyn Disk>,
-    /// Durable bytes: a whole number of records.
+    /// Durable bytes of the segment: a whole number of records.
     length: u64,
-    records: u64,
-    chain: Digest,
+    at: Position,
+    since: Since,
     owner: Digest,
     broken: Option<String>,
     /// The last write found no room.
@@ -130,82 +146,66 @@ pub struct Journal {
 
 impl std::fmt::Debug for Journal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "Journal({}, {} records, {} bytes)",
-            self.path.display(),
-            self.records,
-            self.length
-        )
+        let place = self.volume.place(&history::segment(self.segment));
+        write!(f, "Journal({}, {} records, {:?})", place.display(), self.at.records, self.since)
     }
 }
 
-/// What [`Journal::open`] does with a record that was read: tells the engine, which may find that it cannot be.
-pub type Replay<'a> = dyn FnMut(Record) -> Result<(), String> + 'a;
-
 impl Journal {
-    /// Opens or makes a journal and replays it. `owner` is what the journal belongs to: a digest of market and
-    /// coordinator.
-    ///
-    /// # Errors
-    /// [`OpenError`].
-    pub fn open(path: &Path, owner: Digest, replay: &mut Replay<'_>) -> Result<Self, OpenError> {
-        Self::open_on(path, owner, replay, |file| Box::new(file))
-    }
-
-    /// The same, with a disk of one's own for whatever is written.
-    ///
-    /// # Errors
-    /// [`OpenError`].
-    pub fn open_on(
-        path: &Path,
+    /// A journal that was read to its end.
+    pub(super) fn at(
+        volume: Arc<dyn Volume>,
         owner: Digest,
-        replay: &mut Replay<'_>,
-        disk: impl FnOnce(File) -> Box<dyn Disk>,
-    ) -> Result<Self, OpenError> {
-        let unusable = |source| OpenError::Unusable { path: path.to_owned(), source };
-        let mut file =
-            File::options().create(true).read(true).append(true).open(path).map_err(unusable)?;
-        let mut size = file.metadata().map_err(unusable)?.len();
-        if size < HEAD_BYTES {
-            make_head(&mut file, path, owner)?;
-            size = HEAD_BYTES;
-        }
-        let mut reader = Reader::new(path, owner, size)?;
-        while let Some(batch) = reader.next_record()? {
-            reader.hand_over(batch, replay)?;
-        }
-        let Reader { offset: length, records, chain, .. } = reader;
-        if length < size {
-            tracing::warn!(
-                journal = %path.display(), record = records.saturating_add(1), offset = length,
-                "cut off a last record that was never finished: {} bytes", size.saturating_sub(length)
-            );
-            file.set_len(length).and_then(|()| file.sync_all()).map_err(unusable)?;
-        }
-        let path = path.to_owned();
-        Ok(Self {
-            path,
-            disk: disk(file),
-            length,
-            records,
-            chain,
+        disk: Box<dyn Disk>,
+        end: &End,
+    ) -> Self {
+        Self {
+            volume,
+            segment: end.segment,
+            layout: end.layout,
+            disk,
+            length: end.length,
+            at: end.at,
+            since: end.read,
             owner,
             broken: None,
             full: false,
-        })
+        }
     }
 
-    /// Replays what is durable once more, for an engine that must forget what was not.
+    /// Reads back what is durable, for an engine that must forget what was not.
     ///
     /// # Errors
     /// [`OpenError`].
-    pub fn replay(&self, replay: &mut Replay<'_>) -> Result<(), OpenError> {
-        let mut reader = Reader::new(&self.path, self.owner, self.length)?;
-        while let Some(batch) = reader.next_record()? {
-            reader.hand_over(batch, replay)?;
+    pub fn read_back<S>(&self, fold: &Fold<'_, S>) -> Result<S, OpenError> {
+        let until = Some((self.segment, self.length));
+        let read = history::read_back(self.volume.as_ref(), self.owner, fold, until)?;
+        Ok(read.state)
+    }
+
+    /// Begins a new segment here, if the newest has records. The segments before it do not change any more.
+    ///
+    /// # Errors
+    /// [`AppendError`]; after [`AppendError::Full`] and [`AppendError::Failed`] the journal goes on as before.
+    pub fn cut(&mut self) -> Result<Position, AppendError> {
+        self.check_room()?;
+        if self.at.records == self.segment {
+            return Ok(self.at);
         }
-        Ok(())
+        match history::begin_segment(self.volume.as_ref(), self.owner, self.at) {
+            Ok(disk) => {
+                (self.disk, self.segment) = (disk, self.at.records);
+                (self.layout, self.length) = (LAYOUT, LAYOUT.head_bytes);
+                Ok(self.at)
+            }
+            Err(error) => {
+                // Nothing may be appended to the old segment while the new one could come back.
+                let name = history::segment(self.at.records);
+                let gone = self.volume.remove(&name).and_then(|()| self.volume.sync());
+                gone.map_err(|error| self.break_down(&error))?;
+                Err(self.failed(error))
+            }
+        }
     }
 
     /// Appends a batch as one record and makes it durable. It counts whole or not at all.
@@ -220,12 +220,7 @@ impl Journal {
             return Err(AppendError::Failed(too_long()));
         }
         let length = u32::try_from(payload.len()).map_err(|_| AppendError::Failed(too_long()))?;
-        let chain = next_chain(self.chain, &payload);
-        let mut frame = Vec::with_capacity(payload.len() + FRAME_HEAD_BYTES + CHAIN_BYTES);
-        frame.extend_from_slice(&length.to_le_bytes());
-        frame.extend_from_slice(&length_check(self.chain, length));
-        frame.extend_from_slice(&payload);
-        frame.extend_from_slice(&chain.0);
+        let (frame, behind) = self.layout.frame(self.at, length, &payload);
         if let Err(error) = self.disk.append(&frame) {
             self.take_back()?;
             self.full = is_full(&error);
@@ -236,8 +231,8 @@ impl Journal {
             return Err(self.break_down(&error));
         }
         self.length = self.length.saturating_add(frame.len() as u64);
-        self.records = self.records.saturating_add(1);
-        self.chain = chain;
+        self.at = behind;
+        self.since.add(batch.len(), frame.len() as u64);
         Ok(())
     }
 
@@ -264,7 +259,24 @@ impl Journal {
     /// Durable records.
     #[must_use]
     pub const fn records(&self) -> u64 {
-        self.records
+        self.at.records
+    }
+
+    /// Counts anew: a snapshot is made here.
+    pub const fn count_anew(&mut self) {
+        self.since = Since { records: 0, events: 0, bytes: 0 };
+    }
+
+    /// What was appended since the newest snapshot, or the last try to make one.
+    #[must_use]
+    pub const fn since(&self) -> Since {
+        self.since
+    }
+
+    /// What it belongs to.
+    #[must_use]
+    pub const fn owner(&self) -> Digest {
+        self.owner
     }
 
     fn failed(&self, error: io::Error) -> AppendError {
@@ -282,20 +294,6 @@ impl Journal {
     }
 }
 
-fn make_head(file: &mut File, path: &Path, owner: Digest) -> Result<(), OpenError> {
-    let unusable = |source| OpenError::Unusable { path: path.to_owned(), source };
-    let mut found = Vec::new();
-    file.read_to_end(&mut found).map_err(unusable)?;
-    let head = head(owner);
-    if !head.starts_with(&found) && found.iter().any(|byte| *byte != 0) {
-        let what = "it is no journal, and it is not empty".to_owned();
-        return Err(OpenError::Foreign { path: path.to_owned(), what });
-    }
-    file.set_len(0).map_err(unusable)?;
-    file.write_all(&head).and_then(|()| file.sync_all()).map_err(unusable)?;
-    path.parent().map_or(Ok(()), sync_folder).map_err(unusable)
-}
-
 #[cfg(test)]
 #[path = "journal_tests.rs"]
-mod tests;
+pub(super) mod tests;

@@ -1,16 +1,18 @@
 //! What a crash, a broken disk or a flipped bit can do to a journal.
 
 use std::fs;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use florin_protocol::{Address, Code, Round, TaskId};
 
 use super::*;
-use crate::store::frames::SECTOR_BYTES;
+use crate::store::frames::{ALIGN_BYTES, SECTOR_BYTES};
+use crate::store::{Local, Snapshot, snapshot};
 
-const OWNER: Digest = Digest([5; 32]);
+pub(in crate::store) const OWNER: Digest = Digest([5; 32]);
 
-fn record(i: u8) -> Record {
+pub(in crate::store) fn record(i: u8) -> Record {
     let event = Event::Refused {
         task: TaskId([i; 32]),
         round: Round(u32::from(i)),
@@ -20,13 +22,27 @@ fn record(i: u8) -> Record {
     Record { now: Tick(u64::from(i)), event }
 }
 
-fn open(path: &Path) -> Result<(Journal, Vec<Record>), OpenError> {
-    let mut all = Vec::new();
-    let journal = Journal::open(path, OWNER, &mut |record| {
-        all.push(record);
+/// Everything that was ever told, as the state.
+pub(in crate::store) type All = Vec<Record>;
+
+pub(in crate::store) fn open_volume(
+    volume: &Arc<dyn Volume>,
+    owner: Digest,
+) -> Result<(Journal, All), OpenError> {
+    let begin = |bytes: Option<&[u8]>| {
+        bytes.map_or(Ok(All::new()), |bytes| borsh::from_slice(bytes).map_err(|e| e.to_string()))
+    };
+    let take = |all: &mut All, record: &Record| {
+        all.push(record.clone());
         Ok(())
-    })?;
+    };
+    let (all, journal) = history::open(volume, owner, &Fold { begin: &begin, take: &take })?;
     Ok((journal, all))
+}
+
+fn open(path: &Path) -> Result<(Journal, All), OpenError> {
+    let volume: Arc<dyn Volume> = Arc::new(Local(path.parent().unwrap().to_owned()));
+    open_volume(&volume, OWNER)
 }
 
 /// A journal of three records; the second has two events.
@@ -81,11 +97,11 @@ fn a_flipped_bit_anywhere_is_named_and_nothing_is_changed() {
             let error = open(&path).unwrap_err();
             match error {
                 OpenError::Corrupt { record, offset, .. } => {
-                    assert!((1..=3).contains(&record) && offset >= HEAD_BYTES, "{position}");
+                    assert!((1..=3).contains(&record) && offset >= 128, "{position}");
                     assert!(error.to_string().contains("[JOURNAL_CORRUPT]"));
                 }
-                OpenError::Foreign { .. } => assert!(position < 48, "{position}"),
-                OpenError::Unusable { .. } => panic!("{position}: {error}"),
+                OpenError::Foreign { .. } => assert!(position < 128, "{position}"),
+                error => panic!("{position}: {error}"),
             }
             assert_eq!(fs::read(&path).unwrap(), flipped);
         }
@@ -101,11 +117,18 @@ fn a_last_record_with_unwritten_sectors_is_cut_off() {
     let (mut journal, _) = open(&path).unwrap();
     let many: Vec<Record> = (10..60).map(record).collect();
     journal.append(&many).unwrap();
-    let mut bytes = fs::read(&path).unwrap();
-    let hole = usize::try_from(length.next_multiple_of(SECTOR_BYTES)).unwrap();
-    bytes[hole..hole + 512].fill(0);
-    fs::write(&path, &bytes).unwrap();
-    assert_eq!(open(&path).unwrap().1.len(), 4);
+    let bytes = fs::read(&path).unwrap();
+    let second = usize::try_from(length.next_multiple_of(SECTOR_BYTES)).unwrap();
+    let first = usize::try_from(length).unwrap();
+    assert_eq!(length % ALIGN_BYTES, 0);
+    // The first sector of it, any other, the last.
+    let end = bytes.len();
+    for hole in [first..second, second..second + 512, end / 512 * 512..end] {
+        let mut holed = bytes.clone();
+        holed[hole].fill(0);
+        fs::write(&path, &holed).unwrap();
+        assert_eq!(open(&path).unwrap().1.len(), 4);
+    }
     // The file was given its length, but none of the record's bytes.
     let mut bytes = fs::read(&path).unwrap();
     bytes.resize(bytes.len() + 3_000, 0);
@@ -122,7 +145,8 @@ fn a_foreign_file_is_left_alone() {
     assert_eq!(fs::read(&path).unwrap(), b"my diary");
     fs::remove_file(&path).unwrap();
     three(&path);
-    let other = Journal::open(&path, Digest([6; 32]), &mut |_| Ok(()));
+    let volume: Arc<dyn Volume> = Arc::new(Local(dir.path().to_owned()));
+    let other = open_volume(&volume, Digest([6; 32]));
     assert!(matches!(other, Err(OpenError::Foreign { .. })));
 }
 
@@ -131,16 +155,19 @@ fn a_record_the_rules_refuse_is_damage() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal");
     three(&path);
-    let error = Journal::open(&path, OWNER, &mut |record| match record.now {
+    let begin = |_: Option<&[u8]>| Ok(());
+    let take = |_: &mut (), record: &Record| match record.now {
         Tick(3) => Err("no such task".to_owned()),
         _ => Ok(()),
-    });
+    };
+    let volume: Arc<dyn Volume> = Arc::new(Local(dir.path().to_owned()));
+    let error = history::open(&volume, OWNER, &Fold { begin: &begin, take: &take });
     assert!(matches!(error, Err(OpenError::Corrupt { record: 2, .. })));
 }
 
 /// A disk of limited size whose fsync can fail.
 struct Small {
-    file: File,
+    file: Box<dyn Disk>,
     room: Arc<Mutex<usize>>,
     sync_fails: Arc<Mutex<bool>>,
 }
@@ -149,7 +176,7 @@ impl Disk for Small {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut room = self.room.lock().unwrap();
         let fits = bytes.len().min(*room);
-        Disk::append(&mut self.file, &bytes[..fits])?;
+        self.file.append(&bytes[..fits])?;
         if fits < bytes.len() {
             return Err(io::ErrorKind::StorageFull.into());
         }
@@ -160,10 +187,43 @@ impl Disk for Small {
         if *self.sync_fails.lock().unwrap() {
             return Err(io::Error::other("I/O error"));
         }
-        Disk::sync(&mut self.file)
+        self.file.sync()
     }
     fn truncate(&mut self, length: u64) -> io::Result<()> {
-        Disk::truncate(&mut self.file, length)
+        self.file.truncate(length)
+    }
+}
+
+/// A folder on it.
+struct SmallVolume {
+    folder: Local,
+    room: Arc<Mutex<usize>>,
+    sync_fails: Arc<Mutex<bool>>,
+}
+
+impl Volume for SmallVolume {
+    fn place(&self, name: &str) -> PathBuf {
+        self.folder.place(name)
+    }
+    fn names(&self) -> io::Result<Vec<String>> {
+        self.folder.names()
+    }
+    fn open(&self, name: &str) -> io::Result<(Box<dyn crate::store::volume::Source>, u64)> {
+        self.folder.open(name)
+    }
+    fn append_to(&self, name: &str) -> io::Result<Box<dyn Disk>> {
+        let file = self.folder.append_to(name)?;
+        let (room, sync_fails) = (Arc::clone(&self.room), Arc::clone(&self.sync_fails));
+        Ok(Box::new(Small { file, room, sync_fails }))
+    }
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.folder.rename(from, to)
+    }
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.folder.remove(name)
+    }
+    fn sync(&self) -> io::Result<()> {
+        self.folder.sync()
     }
 }
 
@@ -173,17 +233,16 @@ fn open_small(path: &Path, room: usize) -> (Journal, Knobs) {
     let room = Arc::new(Mutex::new(room));
     let sync_fails = Arc::new(Mutex::new(false));
     let knobs = (Arc::clone(&room), Arc::clone(&sync_fails));
-    let journal = Journal::open_on(path, OWNER, &mut |_| Ok(()), |file| {
-        Box::new(Small { file, room, sync_fails })
-    });
-    (journal.unwrap(), knobs)
+    let folder = Local(path.parent().unwrap().to_owned());
+    let volume: Arc<dyn Volume> = Arc::new(SmallVolume { folder, room, sync_fails });
+    (open_volume(&volume, OWNER).unwrap().0, knobs)
 }
 
 #[test]
 fn a_full_disk_leaves_no_half_record_and_works_again_when_there_is_room() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal");
-    let (mut journal, (room, _)) = open_small(&path, 200);
+    let (mut journal, (room, _)) = open_small(&path, 350);
     journal.append(&[record(1)]).unwrap();
     let good = fs::read(&path).unwrap();
     assert!(matches!(journal.append(&[record(2)]), Err(AppendError::Full(_))));
@@ -206,12 +265,131 @@ fn after_a_failed_fsync_nothing_more_is_taken_until_a_restart() {
     assert!(matches!(journal.append(&[record(2)]), Err(AppendError::Broken(_))));
     *sync_fails.lock().unwrap() = false;
     assert!(matches!(journal.append(&[record(3)]), Err(AppendError::Broken(_))));
-    let mut durable = Vec::new();
-    journal
-        .replay(&mut |record| {
-            durable.push(record);
-            Ok(())
-        })
-        .unwrap();
+    let begin = |_: Option<&[u8]>| Ok(All::new());
+    let take = |all: &mut All, record: &Record| {
+        all.push(record.clone());
+        Ok(())
+    };
+    let durable = journal.read_back(&Fold { begin: &begin, take: &take }).unwrap();
     assert_eq!(durable, [record(1)]);
+}
+
+#[test]
+fn a_full_disk_at_a_cut_leaves_the_journal_as_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    let (mut journal, (room, _)) = open_small(&path, 1_000_000);
+    journal.append(&[record(1)]).unwrap();
+    *room.lock().unwrap() = 100;
+    assert!(matches!(journal.cut(), Err(AppendError::Full(_))));
+    *room.lock().unwrap() = 1_000_000;
+    journal.append(&[record(2)]).unwrap();
+    drop(journal);
+    assert_eq!(open(&path).unwrap().1, [record(1), record(2)]);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+}
+
+/// The bytes of the journal's first version, from before there were segments: one record with two events.
+fn first_version() -> Vec<u8> {
+    let payload = borsh::to_vec(&vec![record(1), record(2)]).unwrap();
+    let derived = |context: &str, parts: &[&[u8]]| {
+        let mut hasher = blake3::Hasher::new_derive_key(context);
+        parts.iter().for_each(|part| {
+            hasher.update(part);
+        });
+        *hasher.finalize().as_bytes()
+    };
+    let magic = b"florin journal 1";
+    let length = (payload.len() as u32).to_le_bytes();
+    let first = derived("florin v1 journal", &[&OWNER.0, magic]);
+    let check = derived("florin v1 journal length", &[&first, &length]);
+    let chain = derived("florin v1 journal", &[&first, &payload]);
+    [magic, OWNER.0.as_slice(), &length, &check[..4], &payload, &chain].concat()
+}
+
+#[test]
+fn a_journal_of_the_first_version_is_read_and_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    fs::write(&path, first_version()).unwrap();
+    let (mut journal, all) = open(&path).unwrap();
+    assert_eq!(all, [record(1), record(2)]);
+    journal.append(&[record(3)]).unwrap();
+    assert_eq!(journal.cut().unwrap().records, 2);
+    journal.append(&[record(4)]).unwrap();
+    drop(journal);
+    assert_eq!(open(&path).unwrap().1, (1..=4).map(record).collect::<All>());
+}
+
+/// Writes so many records, with a snapshot after each of `cuts`; returns all.
+fn written(volume: &Arc<dyn Volume>, records: u8, cuts: &[u8], keeps: bool) -> All {
+    let (mut journal, mut all) = open_volume(volume, OWNER).unwrap();
+    for i in 1..=records {
+        journal.append(&[record(i)]).unwrap();
+        all.push(record(i));
+        if cuts.contains(&i) {
+            let at = journal.cut().unwrap();
+            let taken = Snapshot { at, state: borsh::to_vec(&all).unwrap() };
+            history::keep(volume.as_ref(), OWNER, &taken, keeps).unwrap();
+        }
+    }
+    all
+}
+
+#[test]
+fn a_damaged_snapshot_is_passed_over_and_what_is_missing_is_refused() {
+    for keeps in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let volume: Arc<dyn Volume> = Arc::new(Local(dir.path().to_owned()));
+        let all = written(&volume, 9, &[2, 4, 6], keeps);
+        let (journal, read) = open_volume(&volume, OWNER).unwrap();
+        assert_eq!((read, journal.since().records), (all.clone(), 3));
+        drop(journal);
+        let damage = |records: u64| {
+            let path = dir.path().join(snapshot::name(records));
+            let mut bytes = fs::read(&path).unwrap();
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 1;
+            fs::write(&path, bytes).unwrap();
+        };
+        assert!(!dir.path().join(snapshot::name(2)).exists(), "two are kept");
+        damage(6);
+        assert_eq!(open_volume(&volume, OWNER).unwrap().1, all);
+        damage(4);
+        match open_volume(&volume, OWNER) {
+            Ok((_, read)) => assert_eq!((read, keeps), (all, true)),
+            Err(error) => {
+                assert!(!keeps && matches!(error, OpenError::NoSnapshot { .. }), "{error}");
+                assert!(error.to_string().contains("[SNAPSHOT_UNUSABLE]"), "{error}");
+                continue;
+            }
+        }
+        // Without its newest segment the journal is shorter than what a snapshot stands for.
+        fs::remove_file(dir.path().join(history::segment(6))).unwrap();
+        let error = open_volume(&volume, OWNER).unwrap_err();
+        assert!(error.to_string().contains("[JOURNAL_MISSING]"), "{error}");
+        // And without one in the middle it has a hole.
+        fs::remove_file(dir.path().join(history::segment(2))).unwrap();
+        fs::remove_file(dir.path().join(snapshot::name(6))).unwrap();
+        let error = open_volume(&volume, OWNER).unwrap_err();
+        assert!(matches!(error, OpenError::Missing { records: 2, .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_snapshot_of_another_place_or_owner_is_never_taken_for_this_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let volume: Arc<dyn Volume> = Arc::new(Local(dir.path().to_owned()));
+    let all = written(&volume, 5, &[2, 4], true);
+    let (two, four) = (dir.path().join(snapshot::name(2)), dir.path().join(snapshot::name(4)));
+    fs::copy(&two, &four).unwrap();
+    assert_eq!(open_volume(&volume, OWNER).unwrap().1, all);
+    let elsewhere = tempfile::tempdir().unwrap();
+    let other: Arc<dyn Volume> = Arc::new(Local(elsewhere.path().to_owned()));
+    let wrong = Snapshot { at: Position { records: 4, chain: Digest([1; 32]) }, state: vec![0; 4] };
+    history::keep(other.as_ref(), OWNER, &wrong, true).unwrap();
+    fs::copy(elsewhere.path().join(snapshot::name(4)), &four).unwrap();
+    // It is whole, and the journal says that it does not belong to it.
+    let error = open_volume(&volume, OWNER).unwrap_err();
+    assert!(error.to_string().contains("[JOURNAL_MISSING]"), "{error}");
 }

@@ -1,7 +1,8 @@
 //! What is on disk: one folder, one owner.
 //!
 //! * `lock`: held as long as a process owns the folder.
-//! * `journal`: every event, in order; see [`journal`].
+//! * `journal`, `journal-…`: every event, in order; see [`journal`].
+//! * `snapshot-…`: what they come to, so that a start need not read them all; see [`snapshot`] and [`history`].
 //! * `blobs/`: models, holdouts and updates by their digest; see [`blobs`], and [`pack`] for small ones.
 //! * `blobs/uploads/`: what is there of uploads that are not whole yet; see [`partial`].
 
@@ -12,13 +13,23 @@ use std::sync::Arc;
 
 pub mod blobs;
 mod frames;
+pub mod history;
 pub mod journal;
 pub mod pack;
 pub mod partial;
+pub mod snapshot;
+pub mod volume;
+
+#[cfg(test)]
+mod crash_tests;
 
 pub use blobs::{BlobError, BlobWriter, Blobs, Opened};
-pub use journal::{AppendError, Disk, Journal, OpenError, Record};
+pub use frames::Position;
+pub use history::{Fold, ReadBack};
+pub use journal::{AppendError, Journal, OpenError, Record, Since};
 pub use partial::Partials;
+pub use snapshot::Snapshot;
+pub use volume::{Disk, Local, Volume};
 
 /// A data folder that belongs to this process until it is dropped.
 #[derive(Debug)]
@@ -57,17 +68,7 @@ impl Folder {
     pub fn take(path: &Path) -> Result<Self, FolderError> {
         let unusable = |source| FolderError::Unusable { path: path.to_owned(), source };
         fs::create_dir_all(path).map_err(unusable)?;
-        let lock = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(path.join("lock"))
-            .map_err(unusable)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(FolderError::InUse(path.to_owned())),
-            Err(TryLockError::Error(source)) => return Err(unusable(source)),
-        }
+        let lock = lock(path)?;
         let blobs = Blobs::open(&path.join("blobs")).map_err(unusable)?;
         let partials = Partials::open(&path.join("blobs/uploads")).map_err(unusable)?;
         let (blobs, partials) = (Arc::new(blobs), Arc::new(partials));
@@ -86,10 +87,31 @@ impl Folder {
         Arc::clone(&self.partials)
     }
 
-    /// Where the journal is.
+    /// Where it is.
     #[must_use]
-    pub fn journal_path(&self) -> PathBuf {
-        self.path.join("journal")
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where journal and snapshots are.
+    #[must_use]
+    pub fn volume(&self) -> Arc<dyn Volume> {
+        Arc::new(Local(self.path.clone()))
+    }
+}
+
+/// Takes an existing folder's lock, and nothing else.
+///
+/// # Errors
+/// [`FolderError`].
+pub fn lock(path: &Path) -> Result<File, FolderError> {
+    let unusable = |source| FolderError::Unusable { path: path.to_owned(), source };
+    let file = File::options().create(true).truncate(false).write(true).open(path.join("lock"));
+    let lock = file.map_err(unusable)?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(FolderError::InUse(path.to_owned())),
+        Err(TryLockError::Error(source)) => Err(unusable(source)),
     }
 }
 
@@ -116,7 +138,7 @@ fn free_bytes(_: &Path) -> io::Result<u64> {
 }
 
 /// Makes a folder's entries durable: a renamed file is there after a power cut only if its folder was synced.
-fn sync_folder(path: &Path) -> io::Result<()> {
+pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 

@@ -6,9 +6,7 @@
 //! sense.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::io::{self, Read, SeekFrom};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
@@ -16,8 +14,8 @@ use std::thread::JoinHandle;
 use florin_protocol::{Digest, blob_digest};
 
 use super::blobs::BlobError;
-use super::journal::Disk;
-use super::{is_full, sync_folder};
+use super::is_full;
+use super::volume::{Disk, Volume};
 
 /// Largest blob that goes into a pack, in bytes: larger ones have a file of their own.
 pub const PACKED_BYTES_MAX: usize = 128 * 1024;
@@ -50,13 +48,9 @@ struct Job {
     done: Done,
 }
 
-/// Opens a pack for appending.
-pub(super) type OpenPack = Box<dyn Fn(&Path) -> io::Result<Box<dyn Disk>> + Send>;
-
 /// All packs of a folder, and the thread that appends.
-#[derive(Debug)]
 pub(super) struct Packs {
-    folder: PathBuf,
+    volume: Arc<dyn Volume>,
     index: Index,
     jobs: Mutex<Option<SyncSender<Job>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -64,48 +58,28 @@ pub(super) struct Packs {
 
 impl Packs {
     /// Opens a folder's packs and reads what they hold.
-    pub(super) fn open(folder: &Path) -> io::Result<Self> {
-        let append = |path: &Path| -> io::Result<Box<dyn Disk>> {
-            Ok(Box::new(File::options().create(true).append(true).open(path)?))
-        };
-        Self::open_on(folder, Box::new(append))
-    }
-
-    /// The same, with disks of one's own to append to.
-    pub(super) fn open_on(folder: &Path, open: OpenPack) -> io::Result<Self> {
-        fs::create_dir_all(folder)?;
-        let mut packs = Vec::new();
-        for entry in fs::read_dir(folder)? {
-            let name = entry?.file_name();
-            let number: Option<u32> =
-                name.to_str().and_then(|name| name.strip_suffix(".pack")?.parse().ok());
-            packs.extend(number);
-        }
+    pub(super) fn open(volume: Arc<dyn Volume>) -> io::Result<Self> {
+        let mut packs: Vec<u32> = volume.names()?.iter().filter_map(|name| number(name)).collect();
         packs.sort_unstable();
         let newest = packs.last().copied();
         let mut places = BTreeMap::new();
         for pack in packs {
-            read_pack(&pack_path(folder, pack), pack, Some(pack) == newest, &mut places)?;
+            read_pack(volume.as_ref(), pack, Some(pack) == newest, &mut places)?;
         }
         let index: Index = Arc::new(RwLock::new(places));
         let (jobs, queue) = sync_channel(QUEUE_MAX);
         let mut appender = Appender {
-            folder: folder.to_owned(),
-            open,
+            volume: Arc::clone(&volume),
             index: Arc::clone(&index),
             pack: newest.unwrap_or_default(),
+            begun: newest.is_some(),
             disk: None,
             length: 0,
         };
         let thread = std::thread::Builder::new()
             .name("florin-packs".to_owned())
             .spawn(move || appender.run(&queue))?;
-        Ok(Self {
-            folder: folder.to_owned(),
-            index,
-            jobs: Mutex::new(Some(jobs)),
-            thread: Mutex::new(Some(thread)),
-        })
+        Ok(Self { volume, index, jobs: Mutex::new(Some(jobs)), thread: Mutex::new(Some(thread)) })
     }
 
     fn place(&self, digest: Digest) -> Option<Place> {
@@ -123,7 +97,7 @@ impl Packs {
     }
 
     fn read_at(&self, place: Place) -> io::Result<Vec<u8>> {
-        let mut file = File::open(pack_path(&self.folder, place.pack))?;
+        let (mut file, _) = self.volume.open(&name(place.pack))?;
         file.seek(SeekFrom::Start(place.offset))?;
         let mut bytes = vec![0; usize::try_from(place.length).unwrap_or_default()];
         file.read_exact(&mut bytes)?;
@@ -152,47 +126,115 @@ impl Drop for Packs {
     }
 }
 
-fn pack_path(folder: &Path, pack: u32) -> PathBuf {
-    folder.join(format!("{pack:010}.pack"))
+impl std::fmt::Debug for Packs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Packs").field("folder", &self.volume.place("")).finish_non_exhaustive()
+    }
+}
+
+fn name(pack: u32) -> String {
+    format!("{pack:010}.pack")
+}
+
+/// The number that a pack's name says.
+fn number(name: &str) -> Option<u32> {
+    name.strip_suffix(".pack")?.parse().ok()
 }
 
 /// Notes what a pack holds. The newest is hashed through, and cut off behind its last whole frame.
 fn read_pack(
-    path: &Path,
+    volume: &dyn Volume,
     pack: u32,
     newest: bool,
     places: &mut BTreeMap<Digest, Place>,
 ) -> io::Result<()> {
-    let mut file = io::BufReader::new(File::open(path)?);
-    let size = file.get_ref().metadata()?.len();
-    let mut offset = 0u64;
+    let name = name(pack);
+    let (file, size) = volume.open(&name)?;
+    let mut file = io::BufReader::new(file);
+    let (mut offset, mut whole, mut damaged) = (0u64, 0u64, None);
     while let Some((length, digest)) = read_head(&mut file, size.saturating_sub(offset))? {
         let first = offset.saturating_add(HEAD_BYTES as u64);
+        let mut good = true;
         if newest {
             let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
             file.read_exact(&mut bytes)?;
-            if blob_digest(&bytes) != digest {
-                break;
-            }
+            good = blob_digest(&bytes) == digest;
         } else {
             file.seek_relative(i64::from(length))?;
         }
-        places.insert(digest, Place { pack, offset: first, length });
-        offset = first.saturating_add(u64::from(length));
+        let begun = std::mem::replace(&mut offset, first.saturating_add(u64::from(length)));
+        if good {
+            places.insert(digest, Place { pack, offset: first, length });
+            whole = offset;
+        } else {
+            damaged.get_or_insert(begun);
+        }
     }
-    if offset == size {
+    let path = volume.place(&name);
+    let pack = path.display();
+    if let Some(offset) = damaged.filter(|begun| *begun < whole) {
+        tracing::error!(%pack, offset, "a blob in a pack is damaged; those behind it are whole");
+    }
+    if whole == size {
         return Ok(());
     }
-    let pack = path.display();
     if !newest {
         // What came before is whole: a name that is there is checked when it is read.
         tracing::error!(%pack, offset, "a pack has damage in it: what lies behind it is not found");
         return Ok(());
     }
-    tracing::warn!(%pack, offset, size, "cut off blobs that were never acknowledged");
-    let file = File::options().write(true).open(path)?;
-    file.set_len(offset)?;
-    file.sync_all()
+    tracing::warn!(%pack, whole, size, "cut off blobs that were never acknowledged");
+    let mut disk = volume.append_to(&name)?;
+    disk.truncate(whole)?;
+    disk.sync()
+}
+
+/// What was found in all packs.
+#[derive(Debug, Default)]
+pub(crate) struct Checked {
+    /// How many packs there are.
+    pub(crate) packs: u64,
+    /// Blobs that have their digests, and their lengths.
+    pub(crate) whole: BTreeMap<Digest, u64>,
+    /// Bytes at the end of the newest that are no whole blob.
+    pub(crate) unfinished: u64,
+    /// What is damaged, in words.
+    pub(crate) damaged: Vec<String>,
+}
+
+/// Hashes every blob of every pack.
+pub(crate) fn check(volume: &dyn Volume) -> io::Result<Checked> {
+    let mut packs: Vec<u32> = volume.names()?.iter().filter_map(|name| number(name)).collect();
+    packs.sort_unstable();
+    let mut checked = Checked { packs: packs.len() as u64, ..Checked::default() };
+    for pack in &packs {
+        let name = name(*pack);
+        let (file, size) = volume.open(&name)?;
+        let mut file = io::BufReader::new(file);
+        let (mut offset, mut whole, mut bad) = (0u64, 0u64, Vec::new());
+        while let Some((length, digest)) = read_head(&mut file, size.saturating_sub(offset))? {
+            let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
+            file.read_exact(&mut bytes)?;
+            let begun = offset;
+            offset = offset.saturating_add(HEAD_BYTES as u64 + u64::from(length));
+            if blob_digest(&bytes) == digest {
+                checked.whole.insert(digest, length.into());
+                whole = offset;
+            } else {
+                bad.push((begun, digest));
+            }
+        }
+        let torn = if packs.last() == Some(pack) { whole } else { size };
+        let behind = |(at, _): &(u64, Digest)| *at >= torn;
+        let what = |(at, digest): &(u64, Digest)| format!("{name}: byte {at}: blob {digest}");
+        checked.damaged.extend(bad.iter().filter(|bad| !behind(bad)).map(what));
+        if torn < size {
+            checked.unfinished = size.saturating_sub(torn);
+        } else if offset != size {
+            checked.damaged.push(format!("{name}: what lies behind byte {offset} is not found"));
+        }
+    }
+    Ok(checked)
 }
 
 /// A frame's head, if a whole frame can follow it within `left` bytes.
@@ -211,10 +253,11 @@ fn read_head(file: &mut impl Read, left: u64) -> io::Result<Option<(u32, Digest)
 
 /// Owns the newest pack.
 struct Appender {
-    folder: PathBuf,
-    open: OpenPack,
+    volume: Arc<dyn Volume>,
     index: Index,
     pack: u32,
+    /// Whether that pack is there, from this life or an earlier one.
+    begun: bool,
     /// None until the first blob, and after a failure: then another pack is begun.
     disk: Option<Box<dyn Disk>>,
     length: u64,
@@ -278,15 +321,14 @@ impl Appender {
         if self.disk.is_some() && self.length < PACK_BYTES_MAX {
             return Ok(());
         }
-        let mut path = pack_path(&self.folder, self.pack);
-        if path.exists() {
+        if self.begun {
             self.pack =
                 self.pack.checked_add(1).ok_or_else(|| io::Error::other("too many packs"))?;
-            path = pack_path(&self.folder, self.pack);
         }
-        self.disk = Some((self.open)(&path)?);
+        self.begun = true;
+        self.disk = Some(self.volume.append_to(&name(self.pack))?);
         self.length = 0;
-        sync_folder(&self.folder)
+        self.volume.sync()
     }
 }
 

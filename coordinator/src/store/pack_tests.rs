@@ -1,9 +1,49 @@
 //! What packs keep, and what they cut off.
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 
 use super::*;
+use crate::store::volume::{Local, Source};
+
+fn open(path: &Path) -> Packs {
+    Packs::open(Arc::new(Local(path.to_owned()))).unwrap()
+}
+
+type Wrap = Box<dyn Fn(Box<dyn Disk>) -> Box<dyn Disk> + Send + Sync>;
+
+/// A folder whose disks are what a test makes of them.
+struct Odd(Local, Wrap);
+
+impl Volume for Odd {
+    fn place(&self, name: &str) -> PathBuf {
+        self.0.place(name)
+    }
+    fn names(&self) -> io::Result<Vec<String>> {
+        self.0.names()
+    }
+    fn open(&self, name: &str) -> io::Result<(Box<dyn Source>, u64)> {
+        self.0.open(name)
+    }
+    fn append_to(&self, name: &str) -> io::Result<Box<dyn Disk>> {
+        Ok((self.1)(self.0.append_to(name)?))
+    }
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.0.rename(from, to)
+    }
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.0.remove(name)
+    }
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync()
+    }
+}
+
+fn open_odd(path: &Path, wrap: Wrap) -> Packs {
+    Packs::open(Arc::new(Odd(Local(path.to_owned()), wrap))).unwrap()
+}
 
 fn append(packs: &Packs, bytes: &[u8]) -> Result<Digest, BlobError> {
     let (done, answer) = channel();
@@ -21,7 +61,7 @@ fn what_was_acknowledged_is_there_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let mut digests = Vec::new();
     for life in 0..3 {
-        let packs = Packs::open(dir.path()).unwrap();
+        let packs = open(dir.path());
         for n in 0..10 {
             digests.push((append(&packs, &blob(life * 10 + n)).unwrap(), blob(life * 10 + n)));
         }
@@ -40,10 +80,10 @@ fn what_was_acknowledged_is_there_after_a_restart() {
 fn a_torn_tail_is_cut_off_wherever_it_is_torn_and_nothing_before_it_is_lost() {
     let dir = tempfile::tempdir().unwrap();
     let kept = {
-        let packs = Packs::open(dir.path()).unwrap();
+        let packs = open(dir.path());
         [1, 2].map(|n| append(&packs, &blob(n)).unwrap())
     };
-    let path = pack_path(dir.path(), 0);
+    let path = dir.path().join(name(0));
     let whole = fs::read(&path).unwrap();
     let lost = blob(3);
     let mut frame = (lost.len() as u32).to_le_bytes().to_vec();
@@ -58,7 +98,7 @@ fn a_torn_tail_is_cut_off_wherever_it_is_torn_and_nothing_before_it_is_lost() {
                 torn.resize(whole.len() + frame.len(), 0);
             }
             fs::write(&path, &torn).unwrap();
-            let packs = Packs::open(dir.path()).unwrap();
+            let packs = open(dir.path());
             assert!(kept.iter().all(|digest| packs.contains(*digest)), "cut at {cut}");
             assert!(!packs.contains(blob_digest(&lost)), "cut at {cut}, zeroed {zeroed}");
             assert_eq!(fs::metadata(&path).unwrap().len(), whole.len() as u64);
@@ -68,7 +108,7 @@ fn a_torn_tail_is_cut_off_wherever_it_is_torn_and_nothing_before_it_is_lost() {
 
 /// Fails at its third append or sync.
 struct Failing {
-    inner: File,
+    inner: Box<dyn Disk>,
     count: Arc<AtomicUsize>,
     sync: bool,
 }
@@ -97,18 +137,16 @@ fn a_failed_write_loses_nothing_else_and_is_not_acknowledged() {
     for sync in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         let count = Arc::new(AtomicUsize::new(0));
-        let open: OpenPack = Box::new(move |path: &Path| {
-            let inner = File::options().create(true).append(true).open(path)?;
-            Ok(Box::new(Failing { inner, count: Arc::clone(&count), sync }) as Box<dyn Disk>)
-        });
-        let packs = Packs::open_on(dir.path(), open).unwrap();
+        let wrap: Wrap =
+            Box::new(move |inner| Box::new(Failing { inner, count: Arc::clone(&count), sync }));
+        let packs = open_odd(dir.path(), wrap);
         let good: Vec<Digest> = [1, 2].map(|n| append(&packs, &blob(n)).unwrap()).to_vec();
         let failed = append(&packs, &blob(3)).unwrap_err();
         assert_eq!(matches!(failed, BlobError::Full), !sync, "{failed}");
         assert!(!packs.contains(blob_digest(&blob(3))));
         let after = append(&packs, &blob(4)).unwrap();
         drop(packs);
-        let packs = Packs::open(dir.path()).unwrap();
+        let packs = open(dir.path());
         for (digest, n) in good.into_iter().chain([after]).zip([1, 2, 4]) {
             assert_eq!(packs.read(digest).unwrap().unwrap(), blob(n), "sync {sync}");
         }
@@ -117,7 +155,7 @@ fn a_failed_write_loses_nothing_else_and_is_not_acknowledged() {
 
 #[test]
 fn many_at_once_share_their_syncs() {
-    struct Counting(File, Arc<AtomicUsize>);
+    struct Counting(Box<dyn Disk>, Arc<AtomicUsize>);
     impl Disk for Counting {
         fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
             self.0.append(bytes)
@@ -134,11 +172,8 @@ fn many_at_once_share_their_syncs() {
     let dir = tempfile::tempdir().unwrap();
     let syncs = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&syncs);
-    let open: OpenPack = Box::new(move |path: &Path| {
-        let inner = File::options().create(true).append(true).open(path)?;
-        Ok(Box::new(Counting(inner, Arc::clone(&counter))) as Box<dyn Disk>)
-    });
-    let packs = Packs::open_on(dir.path(), open).unwrap();
+    let wrap: Wrap = Box::new(move |inner| Box::new(Counting(inner, Arc::clone(&counter))));
+    let packs = open_odd(dir.path(), wrap);
     let (done, answers) = channel();
     for n in 0..200u8 {
         let (bytes, done) = (blob(n), done.clone());
@@ -147,4 +182,22 @@ fn many_at_once_share_their_syncs() {
     }
     assert_eq!(answers.iter().take(200).filter(Result::is_ok).count(), 200);
     assert!(syncs.load(Ordering::SeqCst) < 50, "{syncs:?} syncs for 200 blobs");
+}
+
+#[test]
+fn a_flipped_byte_in_the_newest_pack_costs_one_blob_and_none_behind_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let digests = {
+        let packs = open(dir.path());
+        [1, 2, 3].map(|n| append(&packs, &blob(n)).unwrap())
+    };
+    let path = dir.path().join(name(0));
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[HEAD_BYTES + blob(1).len() + HEAD_BYTES + 5] ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    let found = check(&Local(dir.path().to_owned())).unwrap();
+    assert_eq!((found.whole.len(), found.damaged.len(), found.unfinished), (2, 1, 0));
+    let packs = open(dir.path());
+    assert_eq!(digests.map(|digest| packs.contains(digest)), [true, false, true]);
+    assert_eq!(fs::read(&path).unwrap(), bytes, "nothing was cut off");
 }

@@ -34,6 +34,7 @@ pub(crate) async fn serve(folder: &Path, change: impl FnOnce(&mut Config)) -> Se
         valuers: vec![work_valuer()],
         clock: Arc::new(ManualClock::at(Tick(1_000))),
         place: echo(),
+        copier: None,
     };
     let listener = florin_coordinator::listen("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.local_addr().unwrap();

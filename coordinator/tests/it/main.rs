@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 
 mod a_crowd_of_cheats;
+mod backups_come_back;
 mod door_stays_open;
 mod http2_has_the_same_limits;
 mod ledger_decides;
@@ -18,6 +19,7 @@ mod rows_judge_one_round;
 mod rules_refuse_by_name;
 mod shop;
 mod shutdown_finishes_uploads;
+mod snapshots_stand_for_records;
 mod support;
 mod tls_is_spoken;
 mod uploads_go_on;

@@ -63,6 +63,7 @@ async fn what_the_rounds_decide_is_paid_claimed_and_refunded_to_the_last_unit() 
         valuers: vec![work_valuer()],
         clock: Arc::new(SystemClock),
         place: echo(),
+        copier: None,
     };
     let folder = Folder::take(&dir.path().join("coordinator")).unwrap();
     let (host, running) = Host::start(folder, parts).unwrap();

@@ -9,7 +9,7 @@ use crate::support::*;
 
 /// Something that may happen, whether it makes sense or not.
 #[derive(Clone, Copy, Debug)]
-enum Step {
+pub(crate) enum Step {
     Wait(u64),
     Enrol(u8),
     Commit(u8),
@@ -31,7 +31,7 @@ enum Step {
     Close,
 }
 
-fn step() -> impl Strategy<Value = Step> {
+pub(crate) fn step() -> impl Strategy<Value = Step> {
     let who = 1..=5u8;
     prop_oneof![
         3 => (0..6_000u64).prop_map(Step::Wait),
@@ -57,7 +57,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 impl World {
-    fn event(&self, step: Step) -> Option<Event> {
+    pub(crate) fn event(&self, step: Step) -> Option<Event> {
         let task = self.id;
         let state = &self.engine.state().tasks[&task];
         let running = state.running().is_some();
@@ -159,7 +159,7 @@ impl World {
     }
 }
 
-fn replay(journal: &[(Tick, Event)]) -> Engine {
+pub(crate) fn replay(journal: &[(Tick, Event)]) -> Engine {
     let mut engine = Engine::new(market(), address(COORDINATOR));
     for (now, event) in journal {
         let applied = engine.apply(event, *now).unwrap();

@@ -2,14 +2,16 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use borsh::BorshDeserialize;
+use florin_coordinator::config::Journal;
 use florin_coordinator::engine::{Effect, Engine, Event};
 use florin_coordinator::host::{ManualClock, Running};
-use florin_coordinator::store::{Blobs, Disk, Record};
+use florin_coordinator::store::volume::Source;
+use florin_coordinator::store::{Blobs, Disk, Local, Record, Volume};
 use florin_coordinator::{Folder, Host, Parts, Valuer, ValuerError};
 use florin_protocol::*;
 use florin_work::Outcome;
@@ -75,13 +77,23 @@ fn parts(ledger: &Arc<FakeLedger>, faults: u32) -> Parts {
         valuers: vec![Box::new(FromOrder { faults })],
         clock: Arc::new(ManualClock::at(Tick(1_000))),
         place: echo(),
+        copier: None,
     }
 }
 
 pub(crate) fn start(folder: &Path, ledger: &Arc<FakeLedger>, faults: u32) -> Coordinator {
+    start_with(folder, ledger, faults, &Journal::default())
+}
+
+pub(crate) fn start_with(
+    folder: &Path,
+    ledger: &Arc<FakeLedger>,
+    faults: u32,
+    settings: &Journal,
+) -> Coordinator {
     let folder = Folder::take(folder).unwrap();
     folder.blobs().put(&all_rows().0).unwrap();
-    let (host, running) = Host::start(folder, parts(ledger, faults)).unwrap();
+    let (host, running) = Host::start_with(folder, parts(ledger, faults), settings).unwrap();
     Coordinator { host, running, id: spec().id() }
 }
 
@@ -171,18 +183,23 @@ impl Coordinator {
 
 /// Where each record of a journal ends.
 fn ends(journal: &[u8]) -> Vec<usize> {
-    let mut ends = vec![48];
+    let mut ends = vec![128];
     while let Some(head) = journal.get(ends[ends.len() - 1]..).filter(|rest| rest.len() >= 8) {
-        let length = u32::from_le_bytes(head[..4].try_into().unwrap());
-        ends.push(ends[ends.len() - 1] + 40 + usize::try_from(length).unwrap());
+        ends.push(ends[ends.len() - 1] + (40 + length(head)).next_multiple_of(64));
     }
     ends
+}
+
+/// The payload's length of a record that begins here.
+fn length(record: &[u8]) -> usize {
+    usize::try_from(u32::from_le_bytes(record[..4].try_into().unwrap())).unwrap()
 }
 
 /// What a journal says.
 fn events(journal: &[u8]) -> Vec<Event> {
     let ends = ends(journal);
-    let payloads = ends.windows(2).map(|at| &journal[at[0] + 8..at[1] - 32]);
+    let payload = |at: usize| &journal[at + 8..at + 8 + length(&journal[at..])];
+    let payloads = ends[..ends.len() - 1].iter().map(|at| payload(*at));
     let records = payloads.flat_map(|bytes| Vec::<Record>::try_from_slice(bytes).unwrap());
     records.map(|record| record.event).collect()
 }
@@ -295,23 +312,50 @@ async fn a_task_stays_open_until_its_debits_are_proven_across_a_crash() {
 
 /// A disk with so much room.
 struct Small {
-    file: fs::File,
+    file: Box<dyn Disk>,
     room: Arc<Mutex<usize>>,
+}
+
+/// A folder on it.
+struct SmallVolume(Local, Arc<Mutex<usize>>);
+
+impl Volume for SmallVolume {
+    fn place(&self, name: &str) -> PathBuf {
+        self.0.place(name)
+    }
+    fn names(&self) -> io::Result<Vec<String>> {
+        self.0.names()
+    }
+    fn open(&self, name: &str) -> io::Result<(Box<dyn Source>, u64)> {
+        self.0.open(name)
+    }
+    fn append_to(&self, name: &str) -> io::Result<Box<dyn Disk>> {
+        Ok(Box::new(Small { file: self.0.append_to(name)?, room: self.1.clone() }))
+    }
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.0.rename(from, to)
+    }
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.0.remove(name)
+    }
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync()
+    }
 }
 
 impl Disk for Small {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut room = self.room.lock().unwrap();
         let fits = bytes.len().min(*room);
-        Disk::append(&mut self.file, &bytes[..fits])?;
+        self.file.append(&bytes[..fits])?;
         *room -= fits;
         if fits < bytes.len() { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
     fn sync(&mut self) -> io::Result<()> {
-        Disk::sync(&mut self.file)
+        self.file.sync()
     }
     fn truncate(&mut self, length: u64) -> io::Result<()> {
-        Disk::truncate(&mut self.file, length)
+        self.file.truncate(length)
     }
 }
 
@@ -322,9 +366,9 @@ async fn a_full_disk_refuses_writes_answers_reads_and_ends_when_there_is_room() 
     let folder = Folder::take(dir.path()).unwrap();
     let under = room.clone();
     folder.blobs().put(&all_rows().0).unwrap();
+    let volume = Arc::new(SmallVolume(Local(dir.path().to_owned()), under));
     let (host, running) =
-        Host::start_on(folder, parts(&ledger, 0), |file| Box::new(Small { file, room: under }))
-            .unwrap();
+        Host::start_on(folder, parts(&ledger, 0), &Journal::default(), volume).unwrap();
     let shop = Coordinator { host, running, id: spec().id() };
     let mut refused = None;
     for i in 1..=100 {
@@ -377,7 +421,7 @@ async fn a_journal_of_another_market_or_with_a_flipped_byte_is_refused() {
     fs::write(&path, &bytes).unwrap();
     let folder = Folder::take(dir.path()).unwrap();
     let error = Host::start(folder, parts(&ledger, 0)).map(|_| ()).unwrap_err();
-    assert!(error.to_string().contains("record 1 at byte 48"), "{error}");
+    assert!(error.to_string().contains("record 1 at byte 128"), "{error}");
     assert!(error.to_string().contains("[JOURNAL_CORRUPT]"), "{error}");
     bytes[200] ^= 1;
     bytes[30] ^= 1;

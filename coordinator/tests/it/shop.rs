@@ -132,6 +132,7 @@ impl Shop {
             valuers: vec![valuer],
             clock: clock.clone(),
             place: echo(),
+            copier: None,
         };
         let mut config = Config::new("127.0.0.1:0".parse().unwrap(), folder.to_owned());
         change(&mut config);

@@ -5,6 +5,7 @@
 //! the file is opened, the blocks are followed from genesis and must lead to exactly what is stored.
 
 mod block;
+mod copy;
 mod device;
 mod error;
 mod load;
@@ -32,6 +33,7 @@ use crate::state::State;
 use crate::transaction::{Checked, Fate, Outcome, SignedTransaction, check_all};
 
 pub use block::{Block, Genesis, Head, Header};
+pub use copy::{ChainCopy, Copied};
 pub use error::ChainError;
 
 use device::{Device, Witness};
@@ -47,6 +49,8 @@ pub type Clock = Arc<dyn Fn() -> Tick + Send + Sync>;
 pub struct Verification {
     /// The market that the chain keeps.
     pub market: Market,
+    /// Whose chain it is.
+    pub operator: Address,
     /// How many blocks there are.
     pub blocks: u64,
     /// How many transactions are in them; the account signature of each was checked.
@@ -81,22 +85,7 @@ impl LocalChain {
         if let Some(fault) = genesis.fault() {
             return Err(ChainError::BadGenesis(fault));
         }
-        if path.exists() {
-            return Err(ChainError::Exists(path.display().to_string()));
-        }
-        let mut unfinished = path.as_os_str().to_owned();
-        unfinished.push(".unfinished");
-        let unfinished = Path::new(&unfinished);
-        // What a create that was cut off has left is worth nothing.
-        match fs::remove_file(unfinished) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
-            _ => {}
-        }
-        let file = OpenOptions::new().read(true).write(true).create_new(true).open(unfinished)?;
-        drop(Self::create_on(file_device(file.try_clone()?)?, genesis)?);
-        file.sync_all()?;
-        fs::rename(unfinished, path)?;
-        sync_folder(path)?;
+        whole_file(path, |file| Self::create_on(file_device(file)?, genesis).map(drop))?;
         Ok(genesis.market())
     }
 
@@ -180,6 +169,7 @@ impl LocalChain {
         let loaded = load(&store, Trust::Nobody)?;
         Ok(Verification {
             market: loaded.genesis.market(),
+            operator: loaded.genesis.operator,
             blocks: loaded.head.number,
             transactions: loaded.transactions,
             state: loaded.state.digest()?,
@@ -302,6 +292,30 @@ impl LocalChain {
 fn file_device(file: File) -> Result<Device, ChainError> {
     let backend: Arc<dyn StorageBackend> = Arc::new(FileBackend::new(file)?);
     Ok(Device(backend))
+}
+
+/// Makes a new file that appears at `path` whole and durable, or not at all.
+fn whole_file<T>(
+    path: &Path,
+    fill: impl FnOnce(File) -> Result<T, ChainError>,
+) -> Result<T, ChainError> {
+    if path.exists() {
+        return Err(ChainError::Exists(path.display().to_string()));
+    }
+    let mut unfinished = path.as_os_str().to_owned();
+    unfinished.push(".unfinished");
+    let unfinished = Path::new(&unfinished);
+    // What was cut off earlier is worth nothing.
+    match fs::remove_file(unfinished) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
+    let file = OpenOptions::new().read(true).write(true).create_new(true).open(unfinished)?;
+    let made = fill(file.try_clone()?)?;
+    file.sync_all()?;
+    fs::rename(unfinished, path)?;
+    sync_folder(path)?;
+    Ok(made)
 }
 
 fn open_file(path: &Path) -> Result<Device, ChainError> {

@@ -145,13 +145,7 @@ impl Store {
 
     /// The genesis' canonical bytes.
     pub(crate) fn genesis(&self) -> Result<Vec<u8>, ChainError> {
-        guarded(|| {
-            let run = || -> Result<Option<Vec<u8>>, redb::Error> {
-                let read = self.database.begin_read()?;
-                Ok(read.open_table(META)?.get(GENESIS)?.map(|bytes| bytes.value().to_vec()))
-            };
-            run()?.ok_or_else(|| ChainError::corrupt("table meta has no genesis".to_owned()))
-        })
+        self.read_now()?.genesis()
     }
 
     /// A block's canonical bytes.
@@ -165,20 +159,30 @@ impl Store {
         })
     }
 
+    /// What is there now, to look at whatever is committed meanwhile.
+    pub(crate) fn read_now(&self) -> Result<Reading, ChainError> {
+        guarded(|| Ok(Reading(self.database.begin_read().map_err(redb::Error::from)?)))
+    }
+
+    /// Writes blocks whose changes are in the stored state already, in one commit.
+    pub(crate) fn append_blocks(&self, blocks: &[(u64, Vec<u8>)]) -> Result<(), ChainError> {
+        let run = || -> Result<(), redb::Error> {
+            let mut write = self.database.begin_write()?;
+            write.set_two_phase_commit(true);
+            for (number, bytes) in blocks {
+                write.open_table(BLOCKS)?.insert(number, bytes.as_slice())?;
+            }
+            Ok(write.commit()?)
+        };
+        Ok(run()?)
+    }
+
     /// Hands every block on, oldest first, until `take` finds fault with one.
     pub(crate) fn each_block(
         &self,
-        mut take: impl FnMut(u64, &[u8]) -> Result<(), ChainError>,
+        take: impl FnMut(u64, &[u8]) -> Result<(), ChainError>,
     ) -> Result<(), ChainError> {
-        guarded(|| {
-            let read = self.database.begin_read().map_err(redb::Error::from)?;
-            let blocks = read.open_table(BLOCKS).map_err(redb::Error::from)?;
-            for row in blocks.iter().map_err(redb::Error::from)? {
-                let (number, bytes) = row.map_err(redb::Error::from)?;
-                take(number.value(), bytes.value())?;
-            }
-            Ok(())
-        })
+        self.read_now()?.each_block(take)
     }
 
     /// The state as it is stored.
@@ -196,6 +200,55 @@ impl Store {
                 }
             }
             Ok(state)
+        })
+    }
+}
+
+/// A database at one commit.
+pub(crate) struct Reading(redb::ReadTransaction);
+
+impl Reading {
+    /// The genesis' canonical bytes.
+    pub(crate) fn genesis(&self) -> Result<Vec<u8>, ChainError> {
+        guarded(|| {
+            let run = || -> Result<Option<Vec<u8>>, redb::Error> {
+                Ok(self.0.open_table(META)?.get(GENESIS)?.map(|bytes| bytes.value().to_vec()))
+            };
+            run()?.ok_or_else(|| ChainError::corrupt("table meta has no genesis".to_owned()))
+        })
+    }
+
+    /// Hands every block on, oldest first, until `take` finds fault with one.
+    pub(crate) fn each_block(
+        &self,
+        mut take: impl FnMut(u64, &[u8]) -> Result<(), ChainError>,
+    ) -> Result<(), ChainError> {
+        guarded(|| {
+            let blocks = self.0.open_table(BLOCKS).map_err(redb::Error::from)?;
+            for row in blocks.iter().map_err(redb::Error::from)? {
+                let (number, bytes) = row.map_err(redb::Error::from)?;
+                take(number.value(), bytes.value())?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Every row of the stored state.
+    pub(crate) fn rows(&self) -> Result<Vec<TableRows>, ChainError> {
+        guarded(|| {
+            let run = || -> Result<Vec<TableRows>, redb::Error> {
+                let mut tables = Vec::new();
+                for name in TABLES {
+                    let mut found = Vec::new();
+                    for row in self.0.open_table(table(name))?.iter()? {
+                        let (key, value) = row?;
+                        found.push((key.value().to_vec(), Some(value.value().to_vec())));
+                    }
+                    tables.push((*name, found));
+                }
+                Ok(tables)
+            };
+            Ok(run()?)
         })
     }
 }

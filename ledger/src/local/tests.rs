@@ -437,3 +437,38 @@ fn a_block_that_was_rewritten_by_somebody_else_is_found() {
     let error = LocalChain::verify(&path).unwrap_err().to_string();
     assert!(error.contains("block 2: transaction 0 is not signed by its account"), "{error}");
 }
+
+#[test]
+fn a_copy_is_the_chain_at_one_moment_whatever_it_does_meanwhile() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, to) = (dir.path().join("ledger.redb"), dir.path().join("copy.redb"));
+    LocalChain::create(&path, &genesis(3)).unwrap();
+    let chain = LocalChain::open(&path, operator(), Arc::new(|| Tick(START))).unwrap();
+    let (payer, payee) = (signer(0), signer(1).address());
+    let one = Amount::from_units(1);
+    for _ in 0..3 {
+        chain.transfer(&payer, payee, one).unwrap();
+    }
+    let (head, balance) = (chain.head(), chain.balance(payee).unwrap());
+    let copy = chain.begin_copy().unwrap();
+    for _ in 0..300 {
+        chain.transfer(&payer, payee, one).unwrap();
+    }
+    let copied = copy.write(&to).unwrap();
+    assert_eq!((copied.number, copied.digest), (head.number, head.digest));
+    let found = LocalChain::verify(&to).unwrap();
+    assert_eq!((found.blocks, found.operator), (head.number, chain.genesis().operator));
+    let again = LocalChain::open(&to, operator(), Arc::new(|| Tick(START))).unwrap();
+    assert_eq!((again.head(), again.balance(payee).unwrap()), (head, balance));
+    again.transfer(&payer, payee, one).unwrap();
+    drop(again);
+    // Nothing is overwritten, and one that is open elsewhere is not copied from outside.
+    let twice = chain.begin_copy().unwrap().write(&to).unwrap_err();
+    assert!(matches!(twice, ChainError::Exists(_)), "{twice}");
+    assert!(matches!(LocalChain::begin_copy_of(&path), Err(ChainError::Locked)));
+    let blocks = chain.head().number;
+    drop(chain);
+    let rest = dir.path().join("rest.redb");
+    assert_eq!(LocalChain::begin_copy_of(&path).unwrap().write(&rest).unwrap().number, blocks);
+    assert_eq!(LocalChain::verify(&rest).unwrap().blocks, blocks);
+}

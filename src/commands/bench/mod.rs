@@ -6,6 +6,7 @@ mod contribution;
 mod door;
 mod ledger;
 mod peers;
+mod recovery;
 mod round;
 mod server;
 mod train;
@@ -101,6 +102,7 @@ pub(super) fn run(arguments: &Bench) -> anyhow::Result<Exit> {
         BenchName::Server => of_rows(server::run()?)?,
         BenchName::Door => of_rows(door::run(arguments.door.connections)?)?,
         BenchName::Uploads => of_rows(uploads::run(&arguments.uploads)?)?,
+        BenchName::Recovery => of_rows(recovery::run()?)?,
         BenchName::Attacks => of_rows(attacks::run()?)?,
         BenchName::Contribution => contribution::run(arguments)?,
     };

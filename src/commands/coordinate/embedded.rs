@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
+use florin_coordinator::host::Copier;
 use florin_coordinator::{LedgerPlace, host};
 use florin_ledger::{Genesis, Ledger, LocalChain};
 use florin_participant::Wallet;
@@ -19,7 +20,7 @@ use crate::genesis_file::{self, Beginning};
 pub(super) fn open(
     arguments: &Coordinate,
     wallet: &Wallet,
-) -> anyhow::Result<(Arc<dyn Ledger>, LedgerPlace)> {
+) -> anyhow::Result<(Arc<dyn Ledger>, LedgerPlace, Copier)> {
     let node = &arguments.node;
     if node.rpc.is_some() || node.deployment.is_some() || arguments.public_rpc.is_some() {
         let message = "--rpc, --public-rpc and --deployment (FLORIN_RPC, FLORIN_DEPLOYMENT) go with --ledger \
@@ -29,7 +30,9 @@ pub(super) fn open(
     make_chain_once(arguments, wallet)?;
     let chain = Arc::new(compose::local_chain(&arguments.data, wallet.node_signer())?);
     let door = host::door(Arc::clone(&chain));
-    Ok((chain, LedgerPlace::Here(door)))
+    let copied = Arc::clone(&chain);
+    let copier: Copier = Arc::new(move || copied.begin_copy());
+    Ok((chain, LedgerPlace::Here(door), copier))
 }
 
 /// The first start makes the chain; from then on it is what it is, and nobody makes more money.

@@ -1,5 +1,6 @@
 //! `florin coordinate`: runs a market's rounds, and keeps its ledger unless that is on Ethereum.
 
+pub(in crate::commands) mod check;
 mod embedded;
 mod ethereum;
 mod systemd;
@@ -17,7 +18,7 @@ use florin_participant::Wallet;
 use florin_protocol::{LedgerInfo, Market, Signer};
 use tokio::net::TcpListener;
 
-use crate::cli::{Coordinate, LedgerKind};
+use crate::cli::{Coordinate, JsonArg, LedgerKind};
 use crate::commands::wallet;
 use crate::compose;
 use crate::failure::{Exit, Failure};
@@ -26,6 +27,9 @@ use crate::show;
 use systemd::Systemd;
 
 pub(super) fn run(arguments: &Coordinate) -> anyhow::Result<Exit> {
+    if arguments.check {
+        return check::run(&arguments.data, JsonArg { json: arguments.json });
+    }
     let config = settings(arguments)?;
     files::allow(config.connections_max)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -106,14 +110,15 @@ fn parts(
     wallet: &Arc<Wallet>,
 ) -> anyhow::Result<(Parts, Option<File>)> {
     let node = wallet.node_signer();
-    let (ledger, place, lock): (Arc<dyn Ledger>, LedgerPlace, _) = match arguments.ledger {
+    let (ledger, place, copier, lock): (Arc<dyn Ledger>, LedgerPlace, _, _) = match arguments.ledger
+    {
         LedgerKind::Embedded => {
-            let (ledger, place) = embedded::open(arguments, wallet)?;
-            (ledger, place, None)
+            let (ledger, place, copier) = embedded::open(arguments, wallet)?;
+            (ledger, place, Some(copier), None)
         }
         LedgerKind::Ethereum => {
             let opened = ethereum::open(arguments, config.ethereum, wallet)?;
-            (opened.ledger, opened.place, Some(opened.lock))
+            (opened.ledger, opened.place, None, Some(opened.lock))
         }
     };
     let mut valuers: Vec<Box<dyn Valuer>> = Vec::new();
@@ -128,6 +133,7 @@ fn parts(
         node,
         valuers,
         clock: Arc::new(SystemClock),
+        copier,
     };
     Ok((parts, lock))
 }

@@ -1,0 +1,456 @@
+//! Power cuts: images of what a disk may hold of journal, snapshots and packs when the power fails, and what is read back
+//! from them.
+//!
+//! A folder in memory remembers every write, every new, changed and removed name, and every sync. An image is what was
+//! synced, and of the rest each sector of 512 bytes or not, each name or not, in any order. Some images lose their power
+//! again while they are being repaired. `FLORIN_CRASH_IMAGES` says how many there are, `FLORIN_SEED` repeats them.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{self, Cursor};
+use std::path::PathBuf;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+
+use florin_protocol::{Digest, blob_digest};
+
+use super::history::{self, Fold, keep_so_many};
+use super::journal::tests::{OWNER, record};
+use super::journal::{Journal, OpenError, Record};
+use super::pack::Packs;
+use super::snapshot::Snapshot;
+use super::volume::{Disk, Source, Volume};
+
+/// Images of this file in CI; the embedded ledger has as many.
+const IMAGES: u64 = 25_000;
+/// Images of one history before another is written.
+const IMAGES_PER_HISTORY: u64 = 250;
+/// Of so many images one loses its power again.
+const DOUBLE: u64 = 4;
+const SECTOR: usize = 512;
+
+/// A file, whatever it is called.
+type Inode = usize;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Append(Inode, usize, Vec<u8>),
+    Truncate(Inode, usize),
+    Sync(Inode),
+    Name(Name),
+    SyncNames,
+    /// So many records, or this blob, were acknowledged.
+    Records(usize),
+    Blob(Digest),
+}
+
+#[derive(Clone, Debug)]
+enum Name {
+    Made(String, Inode),
+    Renamed(String, String),
+    Removed(String),
+}
+
+impl Name {
+    fn apply(&self, names: &mut BTreeMap<String, Inode>) {
+        match self {
+            Self::Made(name, inode) => drop(names.insert(name.clone(), *inode)),
+            Self::Renamed(from, to) => {
+                if let Some(inode) = names.remove(from) {
+                    names.insert(to.clone(), inode);
+                }
+            }
+            Self::Removed(name) => drop(names.remove(name)),
+        }
+    }
+}
+
+/// What a folder holds.
+#[derive(Clone, Debug, Default)]
+struct Content {
+    names: BTreeMap<String, Inode>,
+    files: Vec<Vec<u8>>,
+}
+
+/// A bug that the images must find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bug {
+    None,
+    /// A disk that says it has synced and has not.
+    NoSync,
+    /// A write that is answered before it is synced.
+    EarlyAnswer,
+    /// A snapshot that gets its name before its bytes are synced.
+    EarlyRename,
+}
+
+/// A folder in memory that remembers.
+#[derive(Debug)]
+struct Recorder {
+    content: Mutex<Content>,
+    ops: Mutex<Vec<Op>>,
+    bug: Bug,
+}
+
+impl Recorder {
+    fn holding(content: Content, bug: Bug) -> Arc<Self> {
+        Arc::new(Self { content: Mutex::new(content), ops: Mutex::new(Vec::new()), bug })
+    }
+
+    fn log(&self, op: Op) {
+        self.ops.lock().unwrap().push(op);
+    }
+
+    fn name(&self, name: Name) {
+        name.apply(&mut self.content.lock().unwrap().names);
+        self.log(Op::Name(name));
+    }
+}
+
+/// The recorder as it is lent out.
+#[derive(Clone)]
+struct Folder(Arc<Recorder>);
+
+struct Handle {
+    recorder: Arc<Recorder>,
+    inode: Inode,
+    snapshot: bool,
+}
+
+impl Disk for Handle {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let at = {
+            let file = &mut self.recorder.content.lock().unwrap().files[self.inode];
+            file.extend_from_slice(bytes);
+            file.len() - bytes.len()
+        };
+        self.recorder.log(Op::Append(self.inode, at, bytes.to_vec()));
+        Ok(())
+    }
+    fn sync(&mut self) -> io::Result<()> {
+        let skipped = match self.recorder.bug {
+            Bug::None | Bug::EarlyAnswer => false,
+            Bug::NoSync => true,
+            Bug::EarlyRename => self.snapshot,
+        };
+        if !skipped {
+            self.recorder.log(Op::Sync(self.inode));
+        }
+        Ok(())
+    }
+    fn truncate(&mut self, length: u64) -> io::Result<()> {
+        let length = length as usize;
+        self.recorder.content.lock().unwrap().files[self.inode].resize(length, 0);
+        self.recorder.log(Op::Truncate(self.inode, length));
+        Ok(())
+    }
+}
+
+impl Volume for Folder {
+    fn place(&self, name: &str) -> PathBuf {
+        PathBuf::from(name)
+    }
+    fn names(&self) -> io::Result<Vec<String>> {
+        Ok(self.0.content.lock().unwrap().names.keys().cloned().collect())
+    }
+    fn open(&self, name: &str) -> io::Result<(Box<dyn Source>, u64)> {
+        let content = self.0.content.lock().unwrap();
+        let inode = content.names.get(name).ok_or(io::ErrorKind::NotFound)?;
+        let bytes = content.files[*inode].clone();
+        let length = bytes.len() as u64;
+        Ok((Box::new(Cursor::new(bytes)), length))
+    }
+    fn append_to(&self, name: &str) -> io::Result<Box<dyn Disk>> {
+        let known = self.0.content.lock().unwrap().names.get(name).copied();
+        let inode = known.unwrap_or_else(|| {
+            let mut content = self.0.content.lock().unwrap();
+            content.files.push(Vec::new());
+            content.files.len() - 1
+        });
+        if known.is_none() {
+            self.0.name(Name::Made(name.to_owned(), inode));
+        }
+        let snapshot = name.starts_with("snapshot");
+        Ok(Box::new(Handle { recorder: Arc::clone(&self.0), inode, snapshot }))
+    }
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.0.name(Name::Renamed(from.to_owned(), to.to_owned()));
+        Ok(())
+    }
+    fn remove(&self, name: &str) -> io::Result<()> {
+        if self.0.content.lock().unwrap().names.contains_key(name) {
+            self.0.name(Name::Removed(name.to_owned()));
+        }
+        Ok(())
+    }
+    fn sync(&self) -> io::Result<()> {
+        if self.0.bug != Bug::NoSync {
+            self.0.log(Op::SyncNames);
+        }
+        Ok(())
+    }
+}
+
+/// A small generator of our own: the seed is all there is to repeat a run.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % sides
+    }
+
+    /// Whether something that was not synced is there all the same.
+    fn keeps(&mut self) -> bool {
+        self.roll(2) == 0
+    }
+}
+
+fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable} must be a number")))
+}
+
+fn seed() -> u64 {
+    let random = || RandomState::new().build_hasher().finish();
+    let seed = number("FLORIN_SEED").unwrap_or_else(random);
+    println!("FLORIN_SEED={seed}");
+    seed
+}
+
+/// What was acknowledged before the power failed.
+#[derive(Clone, Debug, Default)]
+struct Acknowledged {
+    records: usize,
+    blobs: Vec<Digest>,
+}
+
+/// What the disk may hold when the power fails after these operations, and what had been acknowledged by then.
+fn image(base: &Content, ops: &[Op], dice: &mut Dice) -> (Content, Acknowledged) {
+    let mut acknowledged = Acknowledged::default();
+    let mut synced: BTreeMap<Inode, usize> = BTreeMap::new();
+    let mut names_synced = 0;
+    for (n, op) in ops.iter().enumerate() {
+        match op {
+            Op::Sync(inode) => drop(synced.insert(*inode, n)),
+            Op::SyncNames => names_synced = n,
+            Op::Records(records) => acknowledged.records = *records,
+            Op::Blob(digest) => acknowledged.blobs.push(*digest),
+            _ => {}
+        }
+    }
+    let mut content = base.clone();
+    for (n, op) in ops.iter().enumerate() {
+        match op {
+            Op::Append(inode, at, bytes) => {
+                let file = file(&mut content, *inode);
+                if synced.get(inode).is_some_and(|synced| n < *synced) {
+                    write(file, *at, bytes);
+                } else {
+                    tear(file, *at, bytes, dice);
+                }
+            }
+            Op::Truncate(inode, length) => {
+                let sure = synced.get(inode).is_some_and(|synced| n < *synced);
+                if sure || dice.keeps() {
+                    file(&mut content, *inode).resize(*length, 0);
+                }
+            }
+            Op::Name(name) if n < names_synced || dice.keeps() => name.apply(&mut content.names),
+            _ => {}
+        }
+    }
+    // A name may have come to the disk before its file's first byte.
+    let last = content.names.values().copied().max().unwrap_or_default();
+    file(&mut content, last);
+    (content, acknowledged)
+}
+
+fn file(content: &mut Content, inode: Inode) -> &mut Vec<u8> {
+    let count = content.files.len().max(inode + 1);
+    content.files.resize_with(count, Vec::new);
+    &mut content.files[inode]
+}
+
+fn write(file: &mut Vec<u8>, at: usize, bytes: &[u8]) {
+    file.resize(file.len().max(at + bytes.len()), 0);
+    file[at..at + bytes.len()].copy_from_slice(bytes);
+}
+
+/// A write that was not synced: nothing of it, all of it, its length alone, or some of its sectors.
+fn tear(file: &mut Vec<u8>, at: usize, bytes: &[u8], dice: &mut Dice) {
+    match dice.roll(4) {
+        0 => {}
+        1 => write(file, at, bytes),
+        how => {
+            let mut begin = 0;
+            while begin < bytes.len() {
+                let end = bytes.len().min(begin + SECTOR - (at + begin) % SECTOR);
+                if dice.keeps() {
+                    write(file, at + begin, &bytes[begin..end]);
+                }
+                begin = end;
+            }
+            if how == 2 {
+                file.resize(file.len().max(at + bytes.len()), 0);
+            }
+        }
+    }
+}
+
+type All = Vec<Record>;
+
+fn open(folder: &Arc<dyn Volume>) -> Result<(All, Journal), OpenError> {
+    let begin = |bytes: Option<&[u8]>| {
+        bytes.map_or(Ok(All::new()), |bytes| borsh::from_slice(bytes).map_err(|e| e.to_string()))
+    };
+    let take = |all: &mut All, record: &Record| {
+        all.push(record.clone());
+        Ok(())
+    };
+    history::open(folder, OWNER, &Fold { begin: &begin, take: &take })
+}
+
+/// What was written, and by which operations.
+struct Written {
+    ops: Vec<Op>,
+    records: All,
+    blobs: BTreeMap<Digest, Vec<u8>>,
+}
+
+/// One snapshot is kept and nothing before it, so that nothing else can stand in for it.
+const HARSH: (usize, bool) = (1, false);
+
+/// Writes a random history of a few lives.
+fn write_history(bug: Bug, dice: &mut Dice) -> Written {
+    let recorder = Recorder::holding(Content::default(), bug);
+    let folder: Arc<dyn Volume> = Arc::new(Folder(Arc::clone(&recorder)));
+    let (mut records, mut blobs) = (All::new(), BTreeMap::new());
+    for _life in 0..=dice.roll(2) {
+        let (read, mut journal) = open(&folder).unwrap();
+        assert_eq!(read, records);
+        let packs = Packs::open(Arc::clone(&folder)).unwrap();
+        for _ in 0..4 + dice.roll(8) {
+            match dice.roll(6) {
+                0 => {
+                    let at = journal.cut().unwrap();
+                    let state = borsh::to_vec(&records).unwrap();
+                    let policy = if dice.keeps() { HARSH } else { (2, dice.keeps()) };
+                    let taken = Snapshot { at, state };
+                    keep_so_many(folder.as_ref(), OWNER, &taken, policy).unwrap();
+                }
+                1 => blobs.extend([put(&recorder, &packs, dice)]),
+                _ => append(&recorder, &mut journal, &mut records, dice),
+            }
+        }
+    }
+    let ops = recorder.ops.lock().unwrap().clone();
+    Written { ops, records, blobs }
+}
+
+fn append(recorder: &Recorder, journal: &mut Journal, records: &mut All, dice: &mut Dice) {
+    let batch: All = (0..=dice.roll(12)).map(|_| record(dice.roll(256) as u8)).collect();
+    records.extend(batch.iter().cloned());
+    let early = recorder.bug == Bug::EarlyAnswer;
+    if early {
+        recorder.log(Op::Records(records.len()));
+    }
+    journal.append(&batch).unwrap();
+    if !early {
+        recorder.log(Op::Records(records.len()));
+    }
+}
+
+fn put(recorder: &Recorder, packs: &Packs, dice: &mut Dice) -> (Digest, Vec<u8>) {
+    let bytes: Vec<u8> = (0..50 + dice.roll(1_500)).map(|_| dice.roll(256) as u8).collect();
+    let digest = blob_digest(&bytes);
+    let (done, answer) = channel();
+    packs.append(bytes.clone(), digest, Box::new(move |result| done.send(result).unwrap()));
+    answer.recv().unwrap().unwrap();
+    recorder.log(Op::Blob(digest));
+    (digest, bytes)
+}
+
+/// Opens an image: everything acknowledged must be there, and nothing that was not written.
+fn survives(
+    content: Content,
+    sure: &Acknowledged,
+    written: &Written,
+) -> Result<Arc<Recorder>, String> {
+    let recorder = Recorder::holding(content, Bug::None);
+    let folder: Arc<dyn Volume> = Arc::new(Folder(Arc::clone(&recorder)));
+    let (all, mut journal) = open(&folder).map_err(|error| error.to_string())?;
+    if !written.records.starts_with(&all) {
+        return Err(format!("{} records that nobody wrote so", all.len()));
+    }
+    if all.len() < sure.records {
+        return Err(format!("{} records were acknowledged, {} are there", sure.records, all.len()));
+    }
+    let packs = Packs::open(Arc::clone(&folder)).map_err(|error| error.to_string())?;
+    for digest in &sure.blobs {
+        let found = packs.read(*digest).and_then(Result::ok);
+        if found.as_ref() != written.blobs.get(digest) {
+            return Err(format!("blob {} is not what was acknowledged", digest.short()));
+        }
+    }
+    // It goes on from there.
+    journal.append(&[record(7)]).map_err(|error| error.to_string())?;
+    Ok(recorder)
+}
+
+/// So many images of random histories; what went wrong with those that fell.
+fn fallen(images: u64, bug: Bug, seed: u64) -> Vec<String> {
+    let mut dice = Dice(seed);
+    let mut fallen = Vec::new();
+    for history in 0..images.div_ceil(IMAGES_PER_HISTORY) {
+        let written = write_history(bug, &mut dice);
+        for n in 0..IMAGES_PER_HISTORY.min(images - history * IMAGES_PER_HISTORY) {
+            let cut = dice.roll(written.ops.len() as u64 + 1) as usize;
+            let (content, sure) = image(&Content::default(), &written.ops[..cut], &mut dice);
+            let verdict = survives(content.clone(), &sure, &written).and_then(|recorder| {
+                if n % DOUBLE != 0 {
+                    return Ok(());
+                }
+                // The power fails again while the first failure is being repaired, before anything new is told.
+                let repair = recorder.ops.lock().unwrap().clone();
+                let told = repair.iter().rposition(|op| matches!(op, Op::Append(..)));
+                let cut = dice.roll(told.unwrap_or_default() as u64 + 1) as usize;
+                let (again, _) = image(&content, &repair[..cut], &mut dice);
+                survives(again, &sure, &written).map(|_| ())
+            });
+            if let Err(what) = verdict {
+                let of = written.ops.len();
+                fallen.push(format!("history {history}, image {n}, cut at {cut} of {of}: {what}"));
+            }
+        }
+    }
+    fallen
+}
+
+#[test]
+fn a_power_cut_takes_no_acknowledged_record_or_blob_and_leaves_no_half_of_one() {
+    let images = number("FLORIN_CRASH_IMAGES").map_or(IMAGES, |all| all / 2);
+    let fallen = fallen(images, Bug::None, seed());
+    assert!(fallen.is_empty(), "{} images: {:#?}", fallen.len(), &fallen[..fallen.len().min(5)]);
+}
+
+#[test]
+fn the_images_find_a_disk_that_does_not_sync() {
+    let fallen = fallen(500, Bug::NoSync, seed());
+    assert!(fallen.len() > 100, "only {} of 500 images told", fallen.len());
+}
+
+#[test]
+fn the_images_find_an_answer_before_the_sync() {
+    let fallen = fallen(2_000, Bug::EarlyAnswer, seed());
+    assert!(fallen.len() > 20, "only {} of 2000 images told", fallen.len());
+}
+
+#[test]
+fn the_images_find_a_snapshot_that_is_named_before_it_is_written() {
+    let fallen = fallen(2_000, Bug::EarlyRename, seed());
+    assert!(fallen.len() > 10, "only {} of 2000 images told", fallen.len());
+}

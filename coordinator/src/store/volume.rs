@@ -1,0 +1,122 @@
+//! A flat folder of files as journal, snapshots and packs see it. Everything that a power cut could tear goes through
+//! here, so that the tests can put a folder in its place that remembers what was asked of it.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, Write};
+use std::path::PathBuf;
+
+/// Where bytes are appended: a file, or a test's broken disk.
+pub trait Disk: Send {
+    /// Writes all bytes at the end.
+    ///
+    /// # Errors
+    /// What the system said; part of the bytes may have been written.
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
+    /// Makes everything written durable.
+    ///
+    /// # Errors
+    /// What the system said; nothing is known about what is durable then.
+    fn sync(&mut self) -> io::Result<()>;
+    /// Cuts to `length` bytes; the next append goes there.
+    ///
+    /// # Errors
+    /// What the system said.
+    fn truncate(&mut self, length: u64) -> io::Result<()>;
+}
+
+impl Disk for File {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.write_all(bytes)
+    }
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_data()
+    }
+    fn truncate(&mut self, length: u64) -> io::Result<()> {
+        self.set_len(length)
+    }
+}
+
+/// A file that is read.
+pub trait Source: Read + Seek + Send {}
+
+impl<T: Read + Seek + Send> Source for T {}
+
+/// A flat folder.
+pub trait Volume: Send + Sync {
+    /// Where a file of that name is, for messages.
+    fn place(&self, name: &str) -> PathBuf;
+    /// The names of all files, in no order.
+    ///
+    /// # Errors
+    /// What the system said.
+    fn names(&self) -> io::Result<Vec<String>>;
+    /// Opens a file for reading, and tells its length.
+    ///
+    /// # Errors
+    /// What the system said; `NotFound` where there is none.
+    fn open(&self, name: &str) -> io::Result<(Box<dyn Source>, u64)>;
+    /// Opens a file for appending, making it if it is not there. A new name is durable after [`Volume::sync`].
+    ///
+    /// # Errors
+    /// What the system said.
+    fn append_to(&self, name: &str) -> io::Result<Box<dyn Disk>>;
+    /// Gives a file another name, in one step.
+    ///
+    /// # Errors
+    /// What the system said.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    /// Removes a file; it is no error if there is none.
+    ///
+    /// # Errors
+    /// What the system said.
+    fn remove(&self, name: &str) -> io::Result<()>;
+    /// Makes names durable: new ones, changed ones and those that are gone.
+    ///
+    /// # Errors
+    /// What the system said.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// A folder on this machine, which exists.
+#[derive(Clone, Debug)]
+pub struct Local(pub PathBuf);
+
+impl Volume for Local {
+    fn place(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    fn names(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.0)? {
+            // What is not UTF-8 is none of ours.
+            names.extend(entry?.file_name().into_string().ok());
+        }
+        Ok(names)
+    }
+
+    fn open(&self, name: &str) -> io::Result<(Box<dyn Source>, u64)> {
+        let file = File::open(self.0.join(name))?;
+        let length = file.metadata()?.len();
+        Ok((Box::new(file), length))
+    }
+
+    fn append_to(&self, name: &str) -> io::Result<Box<dyn Disk>> {
+        Ok(Box::new(File::options().create(true).append(true).open(self.0.join(name))?))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.0.join(from), self.0.join(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        match fs::remove_file(self.0.join(name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        super::sync_folder(&self.0)
+    }
+}

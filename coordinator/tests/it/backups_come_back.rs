@@ -1,0 +1,184 @@
+//! A backup of a running market is what a power cut could have left: it comes back checked, it goes on, and nothing is paid
+//! twice, however far the ledger went on meanwhile.
+
+use std::fs;
+use std::path::Path;
+
+use florin_coordinator::backup::{self, BackupError, Manifest};
+use florin_coordinator::check::{Verdict, check};
+use florin_coordinator::config::Journal;
+use florin_coordinator::control::back_up;
+use florin_protocol::*;
+
+use crate::restart_continues::{Coordinator, new_ledger, start, start_with};
+
+#[derive(Debug, thiserror::Error)]
+enum Failed {
+    #[error(transparent)]
+    Backup(#[from] BackupError),
+    #[error("{0}")]
+    Check(String),
+}
+
+/// The base model and the updates that this market's people only speak of.
+#[expect(clippy::unnecessary_wraps, reason = "a bucket can fail")]
+fn spoken_of(digest: Digest) -> Result<bool, String> {
+    Ok(digest.0.iter().all(|byte| *byte == digest.0[0]))
+}
+
+fn in_order(copy: &Path, manifest: &Manifest) -> Result<(), Failed> {
+    let found =
+        check(copy, None, Some(&spoken_of)).map_err(|error| Failed::Check(error.to_string()))?;
+    if found.is_good() && (found.records, found.chain) == (manifest.records, manifest.chain) {
+        return Ok(());
+    }
+    Err(Failed::Check(format!("{found:?}")))
+}
+
+/// Plays until the first round has its report.
+async fn play_one_round(market: &Coordinator) {
+    let mut changes = market.host.changes();
+    loop {
+        changes.mark_unchanged();
+        let at = market.phase().await;
+        let id = market.id;
+        let reported = market
+            .host
+            .read(move |engine, _| engine.state().tasks.get(&id).map_or(0, |task| task.past.len()));
+        if reported.await.unwrap() > 0 {
+            return;
+        }
+        market.say(at.map(|(phase, _)| phase)).await;
+        if market.phase().await == at {
+            changes.changed().await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backup_of_a_running_market_comes_back_and_pays_nothing_twice() {
+    for keep in [true, false] {
+        let (dir, ledger) = (tempfile::tempdir().unwrap(), new_ledger());
+        let (data, dest) = (dir.path().join("data"), dir.path().join("backup"));
+        let settings = Journal { snapshot_events: 4, keep, ..Journal::default() };
+        let market = start_with(&data, &ledger, 0, &settings);
+        play_one_round(&market).await;
+        let manifest = back_up(&market.host, &data, &dest).await.unwrap();
+        assert!(manifest.records > 5 && manifest.files > 1, "{manifest:?}");
+        // The market goes on to its end, and the ledger with it: three rounds are paid.
+        let (reports, refund) = market.play().await;
+        market.stop().await;
+        let finals = ledger.books.lock().unwrap().finals.clone();
+        assert_eq!((reports.len(), finals.len()), (3, 3));
+        // The restored coordinator knows of one round at most, and its ledger of all.
+        let again = dir.path().join("again");
+        assert_eq!(backup::restore(&dest, &again, in_order).unwrap(), manifest);
+        let market = start_with(&again, &ledger, 0, &settings);
+        assert_eq!(market.host.read(|engine, _| engine.state().tasks.len()).await.unwrap(), 1);
+        assert_eq!(market.play().await, (reports, refund));
+        market.stop().await;
+        assert_eq!(ledger.books.lock().unwrap().finals, finals, "no settlement came twice");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_damaged_or_cut_off_is_not_restored_and_nothing_is_overwritten() {
+    let (dir, ledger) = (tempfile::tempdir().unwrap(), new_ledger());
+    let (data, dest) = (dir.path().join("data"), dir.path().join("backup"));
+    let market = start(&data, &ledger, 0);
+    play_one_round(&market).await;
+    let busy = backup::copy_at_rest(&data, &dest).unwrap_err();
+    assert!(busy.to_string().contains("[DATA_FOLDER_IN_USE]"), "{busy}");
+    market.stop().await;
+    backup::copy_at_rest(&data, &dest).unwrap();
+    let twice = backup::copy_at_rest(&data, &dest).unwrap_err();
+    assert!(twice.to_string().contains("[FOLDER_NOT_EMPTY]"), "{twice}");
+    let refused = backup::restore(&dest, &data, in_order).unwrap_err();
+    assert!(refused.to_string().contains("[FOLDER_NOT_EMPTY]"), "{refused}");
+    let again = dir.path().join("again");
+    // A flipped byte in anything, one after the other.
+    let pack = fs::read_dir(dest.join("blobs/packs")).unwrap().next().unwrap().unwrap().path();
+    for path in [dest.join("journal"), pack] {
+        let whole = fs::read(&path).unwrap();
+        let mut flipped = whole.clone();
+        flipped[whole.len() / 2] ^= 1;
+        fs::write(&path, &flipped).unwrap();
+        let refused = backup::restore(&dest, &again, in_order).unwrap_err();
+        assert!(matches!(refused, Failed::Check(_)), "{refused}");
+        assert!(!again.exists());
+        // A part that is not there at all.
+        fs::remove_file(&path).unwrap();
+        let refused = backup::restore(&dest, &again, in_order).unwrap_err();
+        assert!(matches!(refused, Failed::Check(_)), "{refused}");
+        fs::write(&path, &whole).unwrap();
+    }
+    backup::restore(&dest, &again, in_order).unwrap();
+    // A copy that was cut off has no last file.
+    fs::remove_file(dest.join("backup.json")).unwrap();
+    let refused = backup::restore(&dest, &dir.path().join("more"), in_order).unwrap_err();
+    assert!(refused.to_string().contains("[BACKUP_UNFINISHED]"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_check_reads_everything_back_and_names_what_is_not_in_order() {
+    let (dir, ledger) = (tempfile::tempdir().unwrap(), new_ledger());
+    let settings = Journal { snapshot_events: 4, ..Journal::default() };
+    let market = start_with(dir.path(), &ledger, 0, &settings);
+    market.play().await;
+    market.host.blobs().put(b"nobody asked for this").unwrap();
+    market.host.blobs().put(&vec![7; 200_000]).unwrap();
+    let running = check(dir.path(), None, None).unwrap_err();
+    assert!(running.to_string().contains("[DATA_FOLDER_IN_USE]"), "{running}");
+    market.stop().await;
+    let look = || check(dir.path(), None, None).unwrap();
+    let bad = || {
+        let found = look();
+        let bad = found.parts.iter().filter(|part| part.verdict == Verdict::Bad);
+        bad.map(|part| part.code).collect::<Vec<_>>()
+    };
+    let found = look();
+    let spare = found.parts.iter().find(|part| part.what.contains("that nothing names")).unwrap();
+    assert!(spare.bytes >= 200_021, "{found:?}");
+    let count = |name: &str| found.parts.iter().find(|part| part.part == name).unwrap().count;
+    assert!(count("journal") > 10 && count("snapshots") >= 2 && count("packs") > 5, "{found:?}");
+    // The updates of this market's people were never uploaded, nor was its base model.
+    assert_eq!(bad(), ["BLOB_MISSING"], "{found:?}");
+    let everything_elsewhere = |_: Digest| Ok(true);
+    assert!(check(dir.path(), None, Some(&everything_elsewhere)).unwrap().is_good());
+    let names: Vec<_> = fs::read_dir(dir.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.starts_with("snapshot-"))
+        .collect();
+    let snapshot = dir.path().join(&names[0]);
+    let whole = fs::read(&snapshot).unwrap();
+    let mut flipped = whole.clone();
+    flipped[200] ^= 1;
+    fs::write(&snapshot, flipped).unwrap();
+    assert_eq!(bad(), ["SNAPSHOT_DAMAGED", "BLOB_MISSING"]);
+    fs::write(&snapshot, whole).unwrap();
+    let large = dir.path().join("blobs");
+    let path =
+        walk(&large).into_iter().find(|path| path.ends_with(name_of(&[7; 200_000]))).unwrap();
+    fs::write(&path, vec![8; 200_000]).unwrap();
+    assert_eq!(bad(), ["BLOB_DAMAGED", "BLOB_MISSING"]);
+    fs::remove_file(&path).unwrap();
+    let journal = dir.path().join("journal");
+    let mut bytes = fs::read(&journal).unwrap();
+    bytes[300] ^= 1;
+    fs::write(&journal, bytes).unwrap();
+    assert_eq!(bad(), ["JOURNAL_DAMAGED"]);
+}
+
+fn name_of(bytes: &[u8]) -> String {
+    blob_digest(bytes).to_string()
+}
+
+fn walk(folder: &Path) -> Vec<std::path::PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { found.extend(walk(&path)) } else { found.push(path) }
+    }
+    found
+}

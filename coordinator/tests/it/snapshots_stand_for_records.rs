@@ -1,0 +1,122 @@
+//! A snapshot and the records behind it come to what all records come to, wherever the snapshots stand and wherever the
+//! coordinator died.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use florin_coordinator::config::Journal as Settings;
+use florin_coordinator::engine::{Engine, Event};
+use florin_coordinator::host::keeper::{STATE_VERSION, to_bytes, with_fold};
+use florin_coordinator::store::{Journal, Local, Record, Snapshot, Volume, history};
+use florin_protocol::*;
+use proptest::prelude::*;
+
+use crate::replay_equals_live::{Step, step};
+use crate::restart_continues::{new_ledger, start, start_with};
+use crate::support::*;
+
+const OWNER: Digest = Digest([5; 32]);
+
+fn open(folder: &Path) -> (Engine, Journal) {
+    let volume: Arc<dyn Volume> = Arc::new(Local(folder.to_owned()));
+    let coordinator = address(COORDINATOR);
+    with_fold(market(), coordinator, |fold| history::open(&volume, OWNER, fold)).unwrap()
+}
+
+fn copy(from: &Path, to: &Path) {
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_snapshot_and_the_records_behind_it_are_the_whole_journal_at_every_cut(
+        steps in prop::collection::vec(step(), 1..80),
+        batch in 1..4usize,
+        every in 1..6usize,
+        keep in any::<bool>(),
+    ) {
+        let mut world = World::published(5);
+        for step in steps {
+            if let Step::Wait(ms) = step {
+                world.now = world.now.after_ms(ms);
+            }
+            if let Some(event) = world.event(step) {
+                let _ = world.tell(event);
+            }
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let (mut live, mut journal) = open(dir.path());
+        for (number, told) in (1usize..).zip(world.journal.chunks(batch)) {
+            let records: Vec<Record> = told
+                .iter()
+                .map(|(now, event): &(Tick, Event)| Record { now: *now, event: event.clone() })
+                .collect();
+            records.iter().for_each(|record| drop(live.apply(&record.event, record.now).unwrap()));
+            journal.append(&records).unwrap();
+            if number % every == 0 {
+                let at = journal.cut().unwrap();
+                let taken = Snapshot { at, state: to_bytes(live.state()).unwrap() };
+                let volume = Local(dir.path().to_owned());
+                history::keep(&volume, OWNER, &taken, keep).unwrap();
+            }
+            let crashed = tempfile::tempdir().unwrap();
+            copy(dir.path(), crashed.path());
+            let (again, journal) = open(crashed.path());
+            prop_assert_eq!(again.state(), live.state());
+            prop_assert_eq!(journal.records(), number as u64);
+            prop_assert!(journal.since().records < every as u64);
+        }
+        prop_assert_eq!(live.state(), world.engine.state());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_coordinator_that_takes_snapshots_plays_the_same_rounds_and_starts_from_the_last() {
+    let expected = {
+        let (dir, ledger) = (tempfile::tempdir().unwrap(), new_ledger());
+        let whole = start(dir.path(), &ledger, 0);
+        let played = whole.play().await;
+        whole.stop().await;
+        played
+    };
+    for keep in [true, false] {
+        let (dir, ledger) = (tempfile::tempdir().unwrap(), new_ledger());
+        let settings = Settings { snapshot_events: 3, keep, ..Settings::default() };
+        let market = start_with(dir.path(), &ledger, 0, &settings);
+        assert_eq!(market.play().await, expected);
+        let state = market.host.read(|engine, _| engine.state().clone()).await.unwrap();
+        market.stop().await;
+        let names: Vec<String> = Local(dir.path().to_owned()).names().unwrap();
+        let snapshots = names.iter().filter(|name| name.starts_with("snapshot-")).count();
+        assert_eq!(snapshots, 2, "{names:?}");
+        assert_eq!(names.iter().any(|name| name == "journal"), keep, "{names:?}");
+        // The newest snapshot alone is enough for the state.
+        let again = start_with(dir.path(), &ledger, 0, &settings);
+        let read = again.host.read(|engine, _| engine.state().clone()).await.unwrap();
+        assert_eq!(read, state);
+        assert_eq!(again.play().await, expected);
+        again.stop().await;
+    }
+}
+
+#[test]
+fn the_form_of_a_state_has_a_version() {
+    let mut world = World::valuing(4);
+    world.tell(world.valued()).unwrap();
+    world.now = world.now.after_ms(5_000);
+    let _ = world.tell(Event::Tick);
+    let bytes = to_bytes(world.engine.state()).unwrap();
+    assert_eq!(bytes[..4], STATE_VERSION.to_le_bytes());
+    let digest = blob_digest(&bytes).to_string();
+    assert_eq!(
+        (STATE_VERSION, digest.as_str()),
+        (1, "db6fcf28b7f1ae217c7858afc994585d0b3f2942751345add17423f64ab3e745"),
+        "the bytes of a state have changed: give STATE_VERSION the next number, and write both here"
+    );
+}

@@ -1,0 +1,301 @@
+//! `florin bench recovery`: how long a coordinator takes to read back a journal of a million events, with its snapshots
+//! and without.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, anyhow, ensure};
+use florin_coordinator::engine::state::Stage;
+use florin_coordinator::engine::{Engine, Event};
+use florin_coordinator::host::keeper::{to_bytes, with_fold};
+use florin_coordinator::store::{Journal, Local, Record, Snapshot, Volume, history, snapshot};
+use florin_ledger::conformance::TestSigner;
+use florin_protocol::{
+    Address, Aggregation, Amount, Budget, ChainId, Commit, DataSchema, Digest, Enrol, Estimator,
+    Evidence, Holdout, Market, Metrics, Micro, Model, NodeSignature, NodeSigner, Offer, Protection,
+    Registration, Role, RoundRules, SPEC_VERSION, Scored, Signed, TaskId, TaskSpec, Tick, Training,
+    Treatment, UpdateHeader, Valuation, WorkResult, blob_digest,
+};
+
+use super::Row;
+
+/// Events in the journal.
+const EVENTS: u64 = 1_000_000;
+/// Events behind the newest snapshot: as many as there are when the next one is due.
+const TAIL: u64 = 100_000;
+/// Events that came together and shared one fsync.
+const BATCH: usize = 256;
+/// Tasks that run side by side.
+const TASKS: u64 = 50;
+/// Participants in each round.
+const PEOPLE: u64 = 100;
+/// Rounds of a task.
+const ROUNDS: u32 = 100;
+/// Seconds that a start may take.
+const SECONDS_MAX: f64 = 5.0;
+
+const MARKET: Market = Market { chain: ChainId(1), genesis: Digest([1; 32]) };
+const COORDINATOR: Address = Address([2; 20]);
+const OWNER: Digest = Digest([5; 32]);
+
+pub(super) fn run() -> anyhow::Result<Vec<Row>> {
+    // In the folder where it is called: a temporary one may lie in memory.
+    let folder = tempfile::Builder::new()
+        .prefix("florin-bench-")
+        .tempdir_in(".")
+        .context("this folder must be writable: the journal is measured on its disk")?;
+    let volume: Arc<dyn Volume> = Arc::new(Local(folder.path().to_owned()));
+    let live = Story::begin(&volume)?.told()?;
+    let (with, read) = timed(&volume, &live)?;
+    ensure!(read.events < EVENTS, "the snapshot was not used");
+    let snapshot = folder.path().join(snapshot::name(newest(folder.path())?));
+    let bytes = std::fs::metadata(&snapshot)?.len();
+    std::fs::remove_file(&snapshot)?;
+    let (without, read) = timed(&volume, &live)?;
+    ensure!(read.events == EVENTS, "{} events were read, not {EVENTS}", read.events);
+    Ok(vec![
+        Row::plain("events in the journal", wide(EVENTS), ""),
+        Row::plain("  its size", wide(read.bytes) / 1e6, "MB"),
+        Row::plain("  its newest snapshot", wide(bytes) / 1e6, "MB"),
+        Row::plain("  events behind that", wide(TAIL), ""),
+        Row::below("start from the snapshot and what is behind it", with, "s", SECONDS_MAX),
+        Row::plain("start from the first event", without, "s"),
+    ])
+}
+
+fn timed(
+    volume: &Arc<dyn Volume>,
+    live: &Engine,
+) -> anyhow::Result<(f64, florin_coordinator::store::Since)> {
+    let begun = Instant::now();
+    let (engine, journal) = opened(volume)?;
+    let took = begun.elapsed().as_secs_f64();
+    ensure!(engine.state() == live.state(), "another state was read than was told");
+    Ok((took, journal.since()))
+}
+
+fn opened(volume: &Arc<dyn Volume>) -> anyhow::Result<(Engine, Journal)> {
+    Ok(with_fold(MARKET, COORDINATOR, |fold| history::open(volume, OWNER, fold))?)
+}
+
+fn newest(folder: &Path) -> anyhow::Result<u64> {
+    let names = Local(folder.to_owned()).names()?;
+    let numbers = names.iter().filter_map(|name| name.strip_prefix("snapshot-")?.parse().ok());
+    numbers.max().context("no snapshot was written")
+}
+
+/// A market as its engine and its journal see it; nobody trains, and nobody's signature is real.
+struct Story {
+    volume: Arc<dyn Volume>,
+    engine: Engine,
+    journal: Journal,
+    batch: Vec<Record>,
+    people: Vec<Address>,
+    tasks: Vec<TaskId>,
+    now: Tick,
+    events: u64,
+}
+
+impl Story {
+    fn begin(volume: &Arc<dyn Volume>) -> anyhow::Result<Self> {
+        let (engine, journal) = opened(volume)?;
+        let mut story = Self {
+            volume: Arc::clone(volume),
+            engine,
+            journal,
+            batch: Vec::new(),
+            people: Vec::new(),
+            tasks: Vec::new(),
+            now: Tick(1_000),
+            events: 0,
+        };
+        for number in 0..PEOPLE {
+            let wallet = TestSigner::new(number)?;
+            let node = NodeSigner::from_seed(&blob_digest(&number.to_le_bytes()).0);
+            let expires = Tick(1_000_000_000);
+            let role = Role::Participant;
+            let registration = Registration::sign(MARKET, &wallet, &node, role, expires)
+                .map_err(|error| anyhow!("{error}"))?;
+            story.people.push(registration.wallet);
+            story.tell(Event::Registered(registration))?;
+        }
+        story.people.sort_unstable();
+        for number in 0..TASKS {
+            story.publish(&spec(number))?;
+        }
+        Ok(story)
+    }
+
+    fn publish(&mut self, spec: &TaskSpec) -> anyhow::Result<()> {
+        let task = spec.id();
+        self.tell(Event::Published { spec: spec.clone().into(), model_bytes: 40_000 })?;
+        self.tell(Event::BlobArrived { task, digest: spec.base_model })?;
+        self.tell(Event::HoldoutArrived { task, digest: Digest([8; 32]) })?;
+        for sender in self.people.clone() {
+            let enrol = Enrol { market: MARKET, task, sender, expires: Tick(1_000_000_000) };
+            self.tell(Event::Enrolled { enrol: signed(enrol), bond: fln(5) })?;
+        }
+        self.tasks.push(task);
+        Ok(())
+    }
+
+    /// Plays rounds until so many events are told, and ends the journal there.
+    fn told(mut self) -> anyhow::Result<Engine> {
+        while self.events < EVENTS {
+            for task in self.tasks.clone() {
+                self.round(task)?;
+            }
+        }
+        Ok(self.engine)
+    }
+
+    fn round(&mut self, task: TaskId) -> anyhow::Result<()> {
+        let state = self.engine.state().tasks.get(&task).context("the task is there")?;
+        let offer = state.running().context("a round runs")?.offer.clone();
+        let round = offer.scope.round;
+        for sender in self.people.clone() {
+            let header = header(&offer, sender);
+            let (scope, commitment) = (header.scope, header.commitment());
+            let commit = Commit { scope, sender, offer: header.offer, commitment };
+            self.tell(Event::Committed { commit: signed(commit), bond: fln(5) })?;
+        }
+        for sender in self.people.clone() {
+            self.tell(Event::Revealed(signed(header(&offer, sender))))?;
+        }
+        self.tell(Event::Disclosed { task, round, shown: Digest([9; 32]) })?;
+        let result = Box::new(self.result());
+        self.tell(Event::Valued { task, round, result, paid: None, wrong: Vec::new() })?;
+        self.tell(Event::SettlementPosted { task, round })?;
+        self.tell(Event::SettlementFinal { task, round })?;
+        let state = self.engine.state().tasks.get(&task).context("the task is there")?;
+        ensure!(self.events >= EVENTS || matches!(state.stage, Stage::Committing(_)), "no round");
+        Ok(())
+    }
+
+    fn result(&self) -> WorkResult {
+        let score = |account: &Address| Scored {
+            account: *account,
+            score_nano: 10_000,
+            error_nano: 1_000,
+            excluded: false,
+            treatment: Treatment::default(),
+        };
+        let total_nano = i64::try_from(PEOPLE).unwrap_or_default() * 10_000;
+        let valuation = Valuation {
+            loss_before_nano: 2_000_000_000,
+            loss_after_nano: 2_000_000_000 - total_nano,
+            total_nano,
+            gap_nano: 0,
+            scores: self.people.iter().map(score).collect(),
+            units: 5,
+            evidence: Evidence::default(),
+        };
+        WorkResult { valuation, metrics: Metrics::default(), model: Digest([7; 32]) }
+    }
+
+    /// Tells the engine and the journal, unless enough was told.
+    fn tell(&mut self, event: Event) -> anyhow::Result<()> {
+        if self.events >= EVENTS {
+            return Ok(());
+        }
+        self.now = Tick(self.now.0 + 1);
+        self.engine.apply(&event, self.now).map_err(|rejection| anyhow!("{rejection}"))?;
+        self.batch.push(Record { now: self.now, event });
+        self.events += 1;
+        let cut = self.events == EVENTS - TAIL;
+        if self.batch.len() == BATCH || cut || self.events == EVENTS {
+            self.journal.append(&std::mem::take(&mut self.batch))?;
+        }
+        if cut {
+            let at = self.journal.cut()?;
+            let state = to_bytes(self.engine.state()).context("a state has bytes")?;
+            history::keep(self.volume.as_ref(), OWNER, &Snapshot { at, state }, true)?;
+        }
+        Ok(())
+    }
+}
+
+fn fln(whole: u64) -> Amount {
+    Amount::from_units(u128::from(whole) * 1_000_000_000_000_000_000)
+}
+
+/// A journal is read without verifying: what is in it was verified before.
+fn signed<T>(body: T) -> Signed<T> {
+    Signed { body, signature: NodeSignature([3; 64]) }
+}
+
+fn header(offer: &Offer, sender: Address) -> UpdateHeader {
+    use florin_protocol::Canonical;
+    let seed = [sender.0.as_slice(), &offer.scope.round.0.to_le_bytes()].concat();
+    UpdateHeader {
+        scope: offer.scope,
+        sender,
+        offer: offer.digest(),
+        base_model: offer.base_model,
+        rows: 100,
+        update: blob_digest(&seed),
+        bytes: 40_000,
+        salt: Digest([4; 32]),
+        expires: Tick(1_000_000_000),
+    }
+}
+
+fn spec(salt: u64) -> TaskSpec {
+    let people = u32::try_from(PEOPLE).unwrap_or(u32::MAX);
+    TaskSpec {
+        version: SPEC_VERSION,
+        market: MARKET,
+        buyer: Address([1; 20]),
+        coordinator: COORDINATOR,
+        arbiter: Address([3; 20]),
+        name: "recovery".to_owned(),
+        salt,
+        model: Model::Mlp { inputs: 64, hidden: vec![128], classes: 10 },
+        base_model: Digest([6; 32]),
+        data: DataSchema { width: 64, classes: 10 },
+        holdout: Holdout { root: Digest([8; 32]), rows: 1_000, per_round: 10 },
+        training: Training {
+            epochs: 1,
+            batch: 16,
+            learning_rate: Micro(100_000),
+            momentum: Micro::ZERO,
+            weight_decay: Micro::ZERO,
+            clip_gradient: Micro::ZERO,
+            fedprox: Micro::ZERO,
+        },
+        rounds: RoundRules {
+            count: ROUNDS,
+            cohort_min: 2,
+            cohort_target: people,
+            over_selection: 0,
+            enrol_ms: 600_000_000,
+            train_ms: 600_000_000,
+            reveal_ms: 600_000_000,
+            value_ms: 600_000_000,
+            delta_norm_max: Micro(20_000_000),
+            aggregation: Aggregation::Mean,
+            protection: Protection::default(),
+        },
+        estimator: Estimator::Path { nodes: 3, check_pairs: 0 },
+        budget: Budget {
+            data: fln(1_000),
+            infrastructure: fln(10),
+            per_nat_max: fln(500),
+            withheld: Micro(2_000_000),
+            bond_min: fln(1),
+            bond_per_row: Amount::ZERO,
+            debit_max: fln(1),
+            stake_min: fln(1),
+            per_unit: Amount::ZERO,
+            challenge_ms: 0,
+            unbond_ms: 4_000_000_000,
+        },
+        expires: Tick::NEVER,
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts, for people")]
+fn wide(n: u64) -> f64 {
+    n as f64
+}
