@@ -4,7 +4,8 @@
 //! or signatures, and reads no clock; all randomness comes from a seed that the caller names.
 //!
 //! * [`data`]: labelled rows, from files or from inside the program; [`partition`]: who owns which.
-//! * [`model`], [`params`], [`tensors`]: what a task declares, its parameters, their bytes.
+//! * [`model`], [`params`], [`tensors`]: what a task declares, its parameters, their bytes; [`wire`]:
+//!   the formats in which updates travel.
 //! * [`engine`]: the traits [`Trainer`] and [`Evaluator`]; [`reference`] and, with the feature
 //!   `torch`, `torch` are the two engines behind them; [`select`] picks one.
 //! * [`mapped`]: files read, and rows filled, as if they lay in memory.
@@ -59,6 +60,7 @@ pub mod select;
 pub mod tensors;
 #[cfg(feature = "torch")]
 pub mod torch;
+pub mod wire;
 
 pub use affine::AffineLoss;
 pub use aggregate::{AggregateError, MeanAccumulator, Rule, aggregate, aggregate_on};

@@ -11,6 +11,7 @@ pub(crate) enum Purpose {
     Batches,
     Partition,
     Split,
+    Rounding,
 }
 
 /// The generator of `seed` for `purpose`, part `part` (an epoch, a redraw).

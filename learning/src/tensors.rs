@@ -68,20 +68,8 @@ pub fn decode(model: &ModelSpec, bytes: &[u8]) -> Result<Vec<f32>, DecodeError> 
     Ok(values)
 }
 
-/// What [`decode`] does, with the numbers given to `take` in pieces, each with the place of its
-/// first number: nothing as large as the model is allocated. Pieces that came before an error are
-/// not to be used.
-pub fn walk(
-    model: &ModelSpec,
-    bytes: &[u8],
-    take: &mut dyn FnMut(usize, &[f32]),
-) -> Result<(), DecodeError> {
-    let sections = sections(model);
-    let body = header::open(&sections, bytes)?;
-    walk_body(&sections, body, take)
-}
-
-fn walk_body(
+/// Gives the numbers behind a header to `take` in pieces, each with the place of its first number.
+pub(crate) fn walk_body(
     sections: &[Section],
     body: &[u8],
     take: &mut dyn FnMut(usize, &[f32]),

@@ -84,6 +84,13 @@ pub enum Event {
         /// The round.
         round: Round,
     },
+    /// What the update of a round left out cannot be read, so the next one does not carry it.
+    ResidualLost {
+        /// The round.
+        round: Round,
+        /// Why.
+        why: String,
+    },
     /// The commit was taken.
     Committed {
         /// The round.
@@ -279,6 +286,12 @@ impl fmt::Display for Event {
             }
             Self::TrainedBefore { round } => {
                 write!(f, "round {round}: found the update that was trained before the restart")
+            }
+            Self::ResidualLost { round, why } => {
+                write!(
+                    f,
+                    "round {round}: what its update left out is lost, the next goes on: {why}"
+                )
             }
             Self::Committed { round } => write!(f, "round {round}: committed"),
             Self::Receipted { round, update } => {

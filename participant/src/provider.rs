@@ -15,7 +15,7 @@ use florin_protocol::{
     Signed, Signer, TaskId, TaskSpec, WorkOrder, WorkQuery, WorkRecord, WorkResult, WorkVerdict,
     draw_rows, round_seed,
 };
-use florin_work::{Inputs, carry_out, model_bytes};
+use florin_work::{Inputs, carry_out, model_bytes, update_bytes};
 
 use crate::agent::{AgentError, ClaimError, EXPIRY_MS, draw_pay, register};
 use crate::client::{Client, ClientError};
@@ -479,9 +479,9 @@ impl Server<'_, '_> {
             Err(error) => return Ok(Err(error.to_string())),
         };
         let Served { spec, .. } = served;
-        let model = model_bytes(spec);
-        let models = order.entries.len().saturating_add(order.previous.len());
-        let total = model.saturating_mul(models as u64);
+        let (model, update) = (model_bytes(spec), update_bytes(spec));
+        let models = model.saturating_mul(order.previous.len() as u64);
+        let total = update.saturating_mul(order.entries.len() as u64).saturating_add(models);
         if total > ORDER_BYTES_MAX {
             let why =
                 format!("its updates and models have {total} bytes: at most {ORDER_BYTES_MAX}");
@@ -498,7 +498,7 @@ impl Server<'_, '_> {
         let updates = order
             .entries
             .iter()
-            .map(|entry| self.fetch(spec.id(), entry.update, model))
+            .map(|entry| self.fetch(spec.id(), entry.update, update))
             .collect::<Result<Vec<_>, _>>()?;
         let inputs = Inputs {
             spec,

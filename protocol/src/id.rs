@@ -239,6 +239,15 @@ pub struct Round(pub u32);
 impl Round {
     /// The first round of a task.
     pub const FIRST: Self = Self(1);
+    /// The round before this one; `None` before the first.
+    #[must_use]
+    pub const fn before(self) -> Option<Self> {
+        match self.0 {
+            0 | 1 => None,
+            n => Some(Self(n.saturating_sub(1))),
+        }
+    }
+
     /// The round after this one; `None` after the last number there is.
     #[must_use]
     pub const fn next(self) -> Option<Self> {

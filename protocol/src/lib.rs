@@ -47,6 +47,7 @@ mod bytes;
 mod code;
 mod draw;
 mod fixed;
+mod format;
 pub mod holdout;
 mod id;
 pub mod limits;
@@ -69,6 +70,7 @@ pub use bytes::{Canonical, DecodeError, blob_digest};
 pub use code::{Code, Rejection};
 pub use draw::{DrawError, draw_rows, round_seed};
 pub use fixed::{FixedError, Micro};
+pub use format::{TOP_K_PERMILLE_MAX, UpdateFormat};
 pub use holdout::{Holdout, RowTree, ShownRow, ShownRows};
 pub use id::{Address, ChainId, Digest, IdError, Market, NodeKey, PayoutId, Round, TaskId};
 pub use message::{

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bytes::Canonical;
 use crate::fixed::Micro;
+use crate::format::UpdateFormat;
 use crate::holdout::Holdout;
 use crate::id::{Address, Digest, Market, TaskId};
 use crate::limits::{
@@ -147,7 +148,9 @@ pub struct RoundRules {
     pub reveal_ms: u64,
     /// How long a provider has for the valuation before the coordinator does it itself.
     pub value_ms: u64,
-    /// Largest L2 norm of an update.
+    /// How updates are written.
+    pub format: UpdateFormat,
+    /// Largest L2 norm of an update, as it is decoded.
     pub delta_norm_max: Micro,
     /// How updates combine.
     pub aggregation: Aggregation,
@@ -496,6 +499,7 @@ impl RoundRules {
             self.delta_norm_max,
             "must be above 0: every update is held to it",
         )?;
+        self.format.check()?;
         for (key, ms) in [
             ("rounds.train_ms", self.train_ms),
             ("rounds.reveal_ms", self.reveal_ms),

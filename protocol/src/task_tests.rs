@@ -36,6 +36,7 @@ pub(crate) fn spec() -> TaskSpec {
             train_ms: 1_000,
             reveal_ms: 1_000,
             value_ms: 1_000,
+            format: UpdateFormat::F32,
             delta_norm_max: micro("5"),
             aggregation: Aggregation::Mean,
             protection: Protection::default(),
@@ -93,6 +94,8 @@ const IMPOSSIBLE: &[Case] = &[
     ("rounds.cohort_target", |s| s.rounds.cohort_target = 2),
     ("rounds.over_selection", |s| s.rounds.over_selection = u32::MAX),
     ("rounds.delta_norm_max", |s| s.rounds.delta_norm_max = Micro::ZERO),
+    ("rounds.format.permille", |s| s.rounds.format = UpdateFormat::TopK { permille: 0 }),
+    ("rounds.format.permille", |s| s.rounds.format = UpdateFormat::TopK { permille: 501 }),
     ("rounds.train_ms", |s| s.rounds.train_ms = 0),
     ("rounds.enrol_ms", |s| s.rounds.enrol_ms = u64::MAX),
     ("rounds.aggregation.trim", |s| {

@@ -78,6 +78,7 @@ fn spec(model: Model, aggregation: Aggregation) -> TaskSpec {
             train_ms: 600_000,
             reveal_ms: 60_000,
             value_ms: 30_000,
+            format: UpdateFormat::F32,
             delta_norm_max: micro("12.5"),
             aggregation,
             protection: Protection::default(),
@@ -119,12 +120,14 @@ fn hex(bytes: &[u8]) -> String {
 
 fn messages() -> Value {
     let mlp = spec(Model::Mlp { inputs: 64, hidden: vec![64, 32], classes: 10 }, Aggregation::Mean);
-    let cnn = spec(
+    let mut cnn = spec(
         Model::Cnn { channels: 1, height: 8, width: 8, filters: [8, 16], hidden: 32, classes: 10 },
         Aggregation::TrimmedMean { trim: micro("0.1") },
     );
-    let softmax =
+    cnn.rounds.format = UpdateFormat::Int8;
+    let mut softmax =
         spec(Model::Softmax { inputs: 4, classes: 3 }, Aggregation::Krum { byzantine: 1 });
+    softmax.rounds.format = UpdateFormat::TopK { permille: 10 };
     let scope = Scope { market: market(), task: mlp.id(), round: Round(1) };
     let senders = [wallet(5).address(), wallet(6).address(), wallet(7).address()];
     let mut cohort = senders;

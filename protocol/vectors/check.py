@@ -137,6 +137,13 @@ aggregation = tagged(
     ("krum", fields(("byzantine", u32))),
     ("clipped_mean", fields()),
 )
+update_format = tagged(
+    "kind",
+    ("f32", fields()),
+    ("bf16", fields()),
+    ("int8", fields()),
+    ("top_k", fields(("permille", u16))),
+)
 task = fields(
     ("version", u16), ("market", market), ("buyer", address), ("coordinator", address),
     ("arbiter", address), ("name", text), ("salt", u64), ("model", model),
@@ -155,7 +162,7 @@ task = fields(
         fields(
             ("count", u32), ("cohort_min", u32), ("cohort_target", u32), ("over_selection", u32),
             ("enrol_ms", u64), ("train_ms", u64), ("reveal_ms", u64), ("value_ms", u64),
-            ("delta_norm_max", micro), ("aggregation", aggregation),
+            ("format", update_format), ("delta_norm_max", micro), ("aggregation", aggregation),
             ("protection", protection),
         ),
     ),

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use florin_protocol::UpdateFormat;
 
 use super::{AnvilArg, EngineArg, JsonArg, LedgerKind};
 
@@ -19,6 +20,9 @@ pub(crate) struct Demo {
     #[arg(long, default_value_t = crate::demo::plan::ROUNDS,
           value_parser = clap::value_parser!(u32).range(1..=200))]
     pub(crate) rounds: u32,
+    /// How updates are written: f32, bf16, int8, or top_k:N for the largest N of 1000 numbers
+    #[arg(long, default_value = "f32", value_parser = crate::demo::plan::format)]
+    pub(crate) format: UpdateFormat,
     /// Which ledger keeps the money
     #[arg(long, value_enum, default_value_t = LedgerKind::Embedded)]
     pub(crate) ledger: LedgerKind,
@@ -67,6 +71,16 @@ pub(crate) struct Bench {
     pub(crate) door: BenchDoor,
     #[command(flatten)]
     pub(crate) uploads: BenchUploads,
+    pub(crate) wire: BenchWire,
+}
+
+/// What only `florin bench wire` listens to.
+#[derive(Debug, Args)]
+pub(crate) struct BenchWire {
+    /// wire: tasks that are trained in each format, one for each seed from 1 on
+    #[arg(long, value_name = "N", default_value_t = 5,
+          value_parser = clap::value_parser!(u64).range(2..=100))]
+    pub(crate) seeds: u64,
 }
 
 /// What only `florin bench door` listens to.
@@ -103,7 +117,8 @@ pub(crate) struct BenchContribution {
     /// contribution: also rounds on the MNIST-like IDX files of this folder
     #[arg(long, value_name = "DIR")]
     pub(crate) idx: Option<PathBuf>,
-    /// contribution, attacks: write plots into this folder, and refresh the tables of its contribution.md
+    /// contribution, attacks: write plots into this folder, and refresh the tables of its contribution.md; wire: the
+    /// table of its operations.md
     #[arg(long, value_name = "DIR")]
     pub(crate) docs: Option<PathBuf>,
 }
@@ -131,4 +146,6 @@ pub(crate) enum BenchName {
     Attacks,
     /// What updates are worth, beside shapiq and pyDVL
     Contribution,
+    /// The formats of updates: bytes, and what they cost the demonstration's model in accuracy
+    Wire,
 }

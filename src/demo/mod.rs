@@ -8,7 +8,7 @@ mod on_chain;
 mod outcome;
 pub(crate) mod plan;
 mod progress;
-mod stage;
+pub(crate) mod stage;
 mod table;
 mod twin;
 
@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: &Demo) -> anyhow::Result<Exit> {
     let folder = Folder::make(arguments.keep.as_deref())?;
     let progress = Progress::new(arguments.rounds)?;
     progress.step("Preparing shards, wallets and the task");
-    let stage = Stage::set(folder.path(), arguments.seed, arguments.rounds)?;
+    let stage = Stage::set(folder.path(), arguments.seed, arguments.rounds, arguments.format)?;
     let children = Children::new(stage.logs())?;
     let mut play = Play {
         stage,

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use florin_protocol::{Address, Amount};
+use florin_protocol::{Address, Amount, TOP_K_PERMILLE_MAX, UpdateFormat};
 
 /// Seed where none is given.
 pub(crate) const SEED: u64 = 1;
@@ -23,7 +23,7 @@ pub(super) const ROWS_MIN: usize = 60;
 
 /// How a participant behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Behaviour {
+pub(crate) enum Behaviour {
     /// Trains on its own rows.
     Honest,
     /// Sends random numbers.
@@ -36,7 +36,7 @@ pub(super) enum Behaviour {
 
 impl Behaviour {
     /// What `florin participate --experiment` calls it.
-    pub(super) const fn experiment(self) -> Option<&'static str> {
+    pub(crate) const fn experiment(self) -> Option<&'static str> {
         match self {
             Self::Honest => None,
             Self::Noise => Some("noise"),
@@ -58,7 +58,7 @@ impl fmt::Display for Behaviour {
 }
 
 /// The participants, in the order of the shards.
-pub(super) const PARTICIPANTS: [(&str, Behaviour); 8] = [
+pub(crate) const PARTICIPANTS: [(&str, Behaviour); 8] = [
     ("anna", Behaviour::Honest),
     ("boris", Behaviour::Honest),
     ("chen", Behaviour::Honest),
@@ -83,11 +83,56 @@ pub(super) fn florins(whole: u64) -> Amount {
 }
 
 /// The task file that the demonstration's buyer publishes: `task.toml` beside this file, filled in.
-pub(super) fn task_file(seed: u64, rounds: u32, arbiter: Address) -> String {
+pub(crate) fn task_file(seed: u64, rounds: u32, format: UpdateFormat, arbiter: Address) -> String {
     let salt = seed & (u64::MAX >> 1); // TOML integers have 63 bits
     include_str!("task.toml")
         .replace("@SALT@", &salt.to_string())
         .replace("@ROUNDS@", &rounds.to_string())
+        .replace("@FORMAT@", &written(format))
         .replace("@COHORT@", &PARTICIPANTS.len().to_string())
         .replace("@ARBITER@", &arbiter.to_string())
+}
+
+/// A format as the task file has it.
+fn written(format: UpdateFormat) -> String {
+    match format {
+        UpdateFormat::F32 => r#"{ kind = "f32" }"#.to_owned(),
+        UpdateFormat::Bf16 => r#"{ kind = "bf16" }"#.to_owned(),
+        UpdateFormat::Int8 => r#"{ kind = "int8" }"#.to_owned(),
+        UpdateFormat::TopK { permille } => {
+            format!(r#"{{ kind = "top_k", permille = {permille} }}"#)
+        }
+    }
+}
+
+/// A format as the command line has it.
+pub(crate) fn format(text: &str) -> Result<UpdateFormat, String> {
+    let permille = |n: &u16| (1..=TOP_K_PERMILLE_MAX).contains(n);
+    match (text, text.strip_prefix("top_k:")) {
+        ("f32", _) => Ok(UpdateFormat::F32),
+        ("bf16", _) => Ok(UpdateFormat::Bf16),
+        ("int8", _) => Ok(UpdateFormat::Int8),
+        (_, Some(share)) => match share.parse().ok().filter(permille) {
+            Some(permille) => Ok(UpdateFormat::TopK { permille }),
+            None => Err("use top_k:1 to top_k:500, thousandths of the parameters".to_owned()),
+        },
+        _ => Err("use f32, bf16, int8, or top_k:N".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_format_is_written_as_a_task_file_reads_it() {
+        for text in ["f32", "bf16", "int8", "top_k:50"] {
+            let file = task_file(1, 10, format(text).unwrap(), Address([2; 20]));
+            let kind = text.split(':').next().unwrap();
+            assert!(file.contains(&format!("format = {{ kind = \"{kind}\"")), "{file}");
+        }
+        for text in ["", "f16", "top_k", "top_k:0", "top_k:501", "top_k:x", "int8:1"] {
+            assert!(format(text).is_err(), "{text}");
+        }
+    }
 }

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use florin_learning::data::{load, save};
-use florin_learning::{DataSource, Part, Partition, partition, split};
+use florin_learning::{DataSource, Dataset, Part, Partition, partition, split};
 use florin_participant::{Secret, Strength, Wallet};
-use florin_protocol::{Address, Amount, Signer, blob_digest};
+use florin_protocol::{Address, Amount, Signer, UpdateFormat, blob_digest};
 
 use super::plan::{self, Behaviour};
 use crate::failure::Failure;
@@ -37,7 +37,12 @@ pub(super) struct Stage {
 
 impl Stage {
     /// Prepares it all in an empty folder.
-    pub(super) fn set(folder: &Path, seed: u64, rounds: u32) -> anyhow::Result<Self> {
+    pub(super) fn set(
+        folder: &Path,
+        seed: u64,
+        rounds: u32,
+        format: UpdateFormat,
+    ) -> anyhow::Result<Self> {
         let write = |file: &str, text: &str| {
             let path = folder.join(file);
             std::fs::write(&path, text).with_context(|| path.display().to_string())
@@ -59,7 +64,7 @@ impl Stage {
         ];
         purses.extend(actors.iter().map(|a| (a.account, plan::florins(plan::PARTICIPANT_FLN))));
         write("genesis.toml", &genesis(&purses))?;
-        write("task.toml", &plan::task_file(seed, rounds, coordinator))?;
+        write("task.toml", &plan::task_file(seed, rounds, format, coordinator))?;
         Ok(Self { folder: folder.to_owned(), actors, buyer, provider, coordinator, purses })
     }
 
@@ -101,18 +106,25 @@ impl Stage {
     }
 }
 
-/// Deals the digits out and returns each participant's rows. Honest and other participants are dealt to separately, so
-/// that no digit lies only with somebody who does not teach it.
-fn shards(folder: &Path, seed: u64) -> anyhow::Result<Vec<u64>> {
+/// The digits' rows, dealt out.
+pub(crate) struct Dealt {
+    /// The buyer's, to judge updates by.
+    pub(crate) holdout: Dataset,
+    /// Nobody's: the accuracy is measured on them.
+    pub(crate) test: Dataset,
+    /// Each participant's, in the order of [`plan::PARTICIPANTS`].
+    pub(crate) shards: Vec<Dataset>,
+}
+
+/// Deals the digits out. Honest and other participants are dealt to separately, so that no digit lies only with somebody
+/// who does not teach it.
+pub(crate) fn deal(seed: u64) -> anyhow::Result<Dealt> {
     let digits = load(&DataSource::Digits)?;
     let aside = [plan::HOLDOUT, plan::TEST, plan::NOT_HONEST].map(Part::Fraction);
     let parts: Vec<Part> = aside.into_iter().chain([Part::Rest]).collect();
     let cut = split(digits.rows(), seed, &parts)?;
-    for (file, rows) in [("holdout.florin", &cut[0]), ("test.florin", &cut[1])] {
-        save(&digits.subset(rows)?, &folder.join(file))?;
-    }
     let how = Partition::Dirichlet { alpha: plan::ALPHA };
-    let mut dealt = vec![0; plan::PARTICIPANTS.len()];
+    let mut dealt: BTreeMap<usize, Dataset> = BTreeMap::new();
     for (rows, honest) in [(&cut[2], false), (&cut[3], true)] {
         let data = digits.subset(rows)?;
         let theirs: Vec<usize> = (0..plan::PARTICIPANTS.len())
@@ -120,12 +132,25 @@ fn shards(folder: &Path, seed: u64) -> anyhow::Result<Vec<u64>> {
             .collect();
         let shards = partition(&data, theirs.len(), &how, plan::ROWS_MIN, seed)?;
         for (at, shard) in theirs.into_iter().zip(shards) {
-            let file = folder.join(format!("{}.florin", plan::PARTICIPANTS[at].0));
-            save(&data.subset(&shard)?, &file)?;
-            dealt[at] = shard.len() as u64;
+            dealt.insert(at, data.subset(&shard)?);
         }
     }
-    Ok(dealt)
+    Ok(Dealt {
+        holdout: digits.subset(&cut[0])?,
+        test: digits.subset(&cut[1])?,
+        shards: dealt.into_values().collect(),
+    })
+}
+
+/// Writes everybody's rows into the folder and returns how many each participant has.
+fn shards(folder: &Path, seed: u64) -> anyhow::Result<Vec<u64>> {
+    let Dealt { holdout, test, shards } = deal(seed)?;
+    save(&holdout, &folder.join("holdout.florin"))?;
+    save(&test, &folder.join("test.florin"))?;
+    for ((name, _), shard) in plan::PARTICIPANTS.iter().zip(&shards) {
+        save(shard, &folder.join(format!("{name}.florin")))?;
+    }
+    Ok(shards.iter().map(|shard| shard.rows() as u64).collect())
 }
 
 /// Makes somebody's wallet. Its key follows from the seed, so that a demonstration repeats exactly: entries are ordered

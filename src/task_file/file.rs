@@ -117,12 +117,29 @@ pub(super) struct RoundsSection {
     pub(super) train: Duration,
     pub(super) reveal: Duration,
     pub(super) value: Duration,
+    pub(super) format: Option<FormatSection>,
     pub(super) delta_norm_max: Decimal,
     pub(super) aggregation: AggregationSection,
     #[serde(default)]
     pub(super) clip: Clip,
     #[serde(default)]
     pub(super) repeats: Repeats,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FormatSection {
+    pub(super) kind: FormatKind,
+    pub(super) permille: Option<u16>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum FormatKind {
+    F32,
+    Bf16,
+    Int8,
+    TopK,
 }
 
 #[derive(Debug, Deserialize)]

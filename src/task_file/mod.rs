@@ -15,13 +15,16 @@ use florin_learning::data::{SourceError, canonical_bytes, load};
 use florin_learning::{DataSource, Dataset};
 use florin_protocol::{
     Address, Aggregation, Budget, DataSchema, Estimator, Holdout, Market, Model, Protection,
-    RoundRules, SPEC_VERSION, SpecError, TaskSpec, Tick, Training, blob_digest,
+    RoundRules, SPEC_VERSION, SpecError, TaskSpec, Tick, Training, UpdateFormat, blob_digest,
 };
 
 pub(crate) use duration::{civil, parse_date, words};
 
 use crate::failure::Failure;
-use file::{AggregationSection, Arbiter, ModelKind, ModelSection, Rule, TaskFile, Units};
+use file::{
+    AggregationSection, Arbiter, FormatKind, FormatSection, ModelKind, ModelSection, Rule,
+    TaskFile, Units,
+};
 
 /// The annotated file that `florin task new` writes.
 pub(crate) const TEMPLATE: &str = include_str!("template.toml");
@@ -187,6 +190,7 @@ fn spec_of(file: &TaskFile, parties: &Parties) -> Result<TaskSpec, Problem> {
             train_ms: rounds.train.0,
             reveal_ms: rounds.reveal.0,
             value_ms: rounds.value.0,
+            format: format(rounds.format.as_ref())?,
             delta_norm_max: rounds.delta_norm_max.0,
             aggregation: aggregation(&rounds.aggregation)?,
             protection: Protection { clip: rounds.clip, repeats: rounds.repeats },
@@ -287,6 +291,28 @@ fn aggregation(section: &AggregationSection) -> Result<Aggregation, Problem> {
             Aggregation::Krum { byzantine }
         }
     })
+}
+
+/// How updates are written; as training made them, where the file does not say.
+fn format(section: Option<&FormatSection>) -> Result<UpdateFormat, Problem> {
+    const KEY: &str = "rounds.format.permille";
+    let Some(FormatSection { kind, permille }) = section else {
+        return Ok(UpdateFormat::default());
+    };
+    match (kind, permille) {
+        (FormatKind::TopK, Some(permille)) => Ok(UpdateFormat::TopK { permille: *permille }),
+        (FormatKind::TopK, None) => {
+            let right = "the kind \"top_k\" needs it: use 1 to 500 thousandths of the parameters";
+            Err(Problem::key(KEY, "nothing", right))
+        }
+        (_, Some(permille)) => {
+            let right = "only the kind \"top_k\" has it";
+            Err(Problem::key(KEY, permille.to_string(), right))
+        }
+        (FormatKind::F32, None) => Ok(UpdateFormat::F32),
+        (FormatKind::Bf16, None) => Ok(UpdateFormat::Bf16),
+        (FormatKind::Int8, None) => Ok(UpdateFormat::Int8),
+    }
 }
 
 /// What the task commits to. Where the file does not say how many rows judge a round, the rounds share them all.

@@ -53,6 +53,25 @@ fn the_same_file_gives_the_same_task() {
     assert_eq!(read(), read());
 }
 
+/// The template's line of the format, and its value.
+const FORMAT: &str = "format = { kind = \"f32\" }";
+const F32: &str = "{ kind = \"f32\" }";
+
+#[test]
+fn every_format_of_updates_becomes_the_tasks() {
+    let spec = |text: &str| from_text(text, Path::new(""), &parties()).unwrap().spec.rounds.format;
+    assert_eq!(spec(&template()), UpdateFormat::F32);
+    assert_eq!(spec(&template().replace(FORMAT, "")), UpdateFormat::F32, "where nothing is said");
+    for (written, format) in [
+        ("{ kind = \"bf16\" }", UpdateFormat::Bf16),
+        ("{ kind = \"int8\" }", UpdateFormat::Int8),
+        ("{ kind = \"top_k\", permille = 50 }", UpdateFormat::TopK { permille: 50 }),
+    ] {
+        let text = template().replace(FORMAT, &format!("format = {written}"));
+        assert_eq!(spec(&text), format);
+    }
+}
+
 #[test]
 fn every_impossible_value_is_refused_with_line_key_value_and_what_would_be_right() {
     for (from, to, parts) in [
@@ -73,6 +92,9 @@ fn every_impossible_value_is_refused_with_line_key_value_and_what_would_be_right
         ("expires = \"7 d\"", "expires = \"1970-01-01\"", ["expires", "future"]),
         ("expires = \"7 d\"", "expires = \"soon\"", ["expires", "duration"]),
         ("nodes = 3", "nodes = 0", ["estimator.nodes = 0", "1 to 8"]),
+        (F32, "{ kind = \"top_k\" }", ["rounds.format.permille = nothing", "1 to 500"]),
+        (F32, "{ kind = \"top_k\", permille = 501 }", ["rounds.format.permille = 501", "1 to 500"]),
+        (F32, "{ kind = \"int8\", permille = 5 }", ["rounds.format.permille = 5", "only the kind"]),
         ("momentum = 0.0", "momentum = 1", ["training.momentum = 1", "below 1"]),
     ] {
         let text = template();
@@ -98,6 +120,7 @@ fn what_is_no_task_file_is_refused_with_its_line() {
         ("[rounds]", "[rounds", "line "),
         ("name = \"Handwritten digits\"", "name = 5", "string"),
         ("arbiter = \"coordinator\"", "arbiter = \"me\"", "coordinator"),
+        (FORMAT, "format = { kind = \"f16\" }", "`bf16`, `int8`, `top_k`"),
     ] {
         let message = refused(&template().replacen(from, to, 1));
         assert!(message.contains(part), "{to}: {message:?} does not say {part:?}");

@@ -1,11 +1,12 @@
 //! Bytes that claim to be a model or an update: what they must be before anybody works with them.
 
 use florin_learning::params::{Squares, norm as norm_of};
-use florin_learning::tensors::{self, DecodeError, decode, encoded_len, walk};
+use florin_learning::tensors::{self, DecodeError, decode, encoded_len};
+use florin_learning::wire::{self, EncodeError, Encoded};
 use florin_learning::{ModelSpec, TensorSpec};
 use florin_protocol::{Code, Model, Rejection, TaskSpec};
 
-use crate::convert::{model_spec, norm_max};
+use crate::convert::{format, model_spec, norm_max};
 use crate::round::WorkError;
 
 /// A sender that clips to the limit in `f32` may land a rounding error above it: so much is forgiven, relatively.
@@ -33,13 +34,14 @@ pub fn model_bytes(spec: &TaskSpec) -> u64 {
     u64::try_from(encoded_len(&model_spec(&spec.model))).unwrap_or(u64::MAX)
 }
 
-/// The exact length in bytes of an update of this task.
+/// The exact length in bytes of an update of this task, in the task's format.
 #[must_use]
 pub fn update_bytes(spec: &TaskSpec) -> u64 {
-    model_bytes(spec)
+    let length = wire::encoded_len(&model_spec(&spec.model), format(spec.rounds.format));
+    u64::try_from(length).unwrap_or(u64::MAX)
 }
 
-/// The canonical safetensors bytes of parameters or of a delta.
+/// The canonical safetensors bytes of parameters: a model, or what a participant keeps back.
 ///
 /// # Panics
 /// If `values` is not as long as the model has parameters: a mistake of the caller.
@@ -94,7 +96,7 @@ pub fn inspect_update(spec: &TaskSpec, bytes: &[u8]) -> Result<Inspected, Reject
     read_update(spec, bytes, &mut |_, _| {})
 }
 
-/// Checks an update of this task and writes its delta to `out`, which must be as long as the model has parameters. After
+/// Checks an update of this task and writes its decoded delta to `out`, which must be as long as the model has parameters. After
 /// an error the numbers in `out` mean nothing.
 ///
 /// # Errors
@@ -105,13 +107,19 @@ pub fn inspect_update(spec: &TaskSpec, bytes: &[u8]) -> Result<Inspected, Reject
 pub fn decode_update_into(spec: &TaskSpec, bytes: &[u8], out: &mut [f32]) -> Result<(), Rejection> {
     let parameters = model_spec(&spec.model).parameters();
     assert_eq!(out.len(), parameters, "a delta is as long as the model has parameters");
+    let mut reached = 0;
     read_update(spec, bytes, &mut |from, piece| {
-        out[from..from + piece.len()].copy_from_slice(piece)
-    })
-    .map(|_| ())
+        // A format may leave zeros out.
+        out[reached..from].fill(0.0);
+        reached = from + piece.len();
+        out[from..reached].copy_from_slice(piece);
+    })?;
+    out[reached..].fill(0.0);
+    Ok(())
 }
 
-/// Reads an update of this task: as a model, and within the task's norm.
+/// Reads an update of this task: exact tensors in the task's format, finite, canonical, and within the task's norm. What
+/// is given is the decoded delta.
 ///
 /// # Errors
 /// A [`Rejection`] that names what is wrong.
@@ -131,7 +139,8 @@ fn read_update(
     take: &mut dyn FnMut(usize, &[f32]),
 ) -> Result<Inspected, Rejection> {
     let mut squares = Squares::default();
-    walk(&model_spec(&spec.model), bytes, &mut |from, piece| {
+    let (model, format) = (model_spec(&spec.model), format(spec.rounds.format));
+    wire::walk(&model, format, bytes, &mut |from, piece| {
         squares.add(from, piece);
         take(from, piece);
     })
@@ -150,7 +159,39 @@ fn read_update(
 /// # Errors
 /// The [`Rejection`] that [`inspect_update`] would give for the header or the length, as soon as it can be known.
 pub fn check_update_header(spec: &TaskSpec, first: &[u8], total: u64) -> Result<bool, Rejection> {
-    tensors::check_header(&model_spec(&spec.model), first, total).map_err(|error| rejection(&error))
+    let (model, format) = (model_spec(&spec.model), format(spec.rounds.format));
+    wire::check_header(&model, format, first, total).map_err(|error| rejection(&error))
+}
+
+/// Writes a delta in the task's format, so that what is decoded is within the task's norm. `carried` is what an earlier
+/// round's update left out, and what this one leaves out is the answer's residual: see [`wire::Encoded`]. The same
+/// arguments make the same bytes; `seed` decides how int8 rounds.
+///
+/// # Errors
+/// A [`Rejection`] where numbers are not finite.
+///
+/// # Panics
+/// If `delta` or `carried` is not as long as the model has parameters: a mistake of the caller.
+pub fn encode_update(
+    spec: &TaskSpec,
+    mut delta: Vec<f32>,
+    carried: Option<&[f32]>,
+    seed: u64,
+) -> Result<Encoded, Rejection> {
+    // First the round's own work, so that what is left out stays bounded: each round adds the norm at most.
+    clip_update(spec, &mut delta);
+    if let Some(carried) = carried {
+        assert_eq!(carried.len(), delta.len(), "both are as long as the model has parameters");
+        delta.iter_mut().zip(carried).for_each(|(own, carried)| *own += carried);
+    }
+    let (model, format) = (model_spec(&spec.model), format(spec.rounds.format));
+    let max = norm_max(spec.rounds.delta_norm_max);
+    wire::encode(&model, format, &delta, max, seed).map_err(|error| match error {
+        EncodeError::NotFinite { .. } => Rejection::new(Code::UpdateNotFinite, error.to_string()),
+        other => unreachable!(
+            "the caller's values are the model's parameters, and the task is checked: {other}"
+        ),
+    })
 }
 
 /// Shortens a delta to the task's norm where it is longer.

@@ -1,6 +1,6 @@
 //! Bytes that claim to be an update: what is refused, by which code, and that every way of reading agrees.
 
-use florin_protocol::Code;
+use florin_protocol::{Code, UpdateFormat};
 
 use crate::tests::{World, world};
 use crate::*;
@@ -45,4 +45,73 @@ fn bytes_that_are_no_update_are_refused_with_their_code() {
     let norm = florin_learning::params::norm(&delta);
     assert_eq!(inspect_update(&spec, good).unwrap().norm.to_bits(), norm.to_bits());
     assert_eq!(update_bytes(&spec), good.len() as u64);
+}
+
+#[test]
+fn every_format_is_read_the_same_way_whichever_way_it_is_read() {
+    let World { mut spec, updates, .. } = world();
+    let plain = check_update(&spec, &updates[0]).unwrap();
+    for format in [
+        UpdateFormat::F32,
+        UpdateFormat::Bf16,
+        UpdateFormat::Int8,
+        UpdateFormat::TopK { permille: 30 },
+    ] {
+        spec.rounds.format = format;
+        let bytes = encode_update(&spec, plain.clone(), None, 7).unwrap().bytes;
+        assert_eq!(update_bytes(&spec), bytes.len() as u64, "{format:?}");
+        let delta = check_update(&spec, &bytes).unwrap();
+        let norm = florin_learning::params::norm(&delta);
+        assert_eq!(inspect_update(&spec, &bytes).unwrap().norm.to_bits(), norm.to_bits());
+        // What lay in the memory before is gone.
+        let mut out = vec![f32::NAN; delta.len()];
+        decode_update_into(&spec, &bytes, &mut out).unwrap();
+        assert_eq!(out, delta, "{format:?}");
+        assert_eq!(delta == plain, format == UpdateFormat::F32);
+        // Far too long, it is shortened to the norm as it is decoded.
+        let longer: Vec<f32> = plain.iter().map(|value| value * 1e4).collect();
+        let bytes = encode_update(&spec, longer, None, 7).unwrap().bytes;
+        let norm = inspect_update(&spec, &bytes).unwrap().norm;
+        // What is left out is left out of the norm too.
+        let least = if matches!(format, UpdateFormat::TopK { .. }) { 1.0 } else { 9.9 };
+        assert!((least..=10.00001).contains(&norm), "{format:?}: {norm}");
+        let error = encode_update(&spec, vec![f32::NAN; plain.len()], None, 7).unwrap_err();
+        assert_eq!(error.code, Code::UpdateNotFinite);
+        let short = inspect_update(&spec, &bytes[..bytes.len() - 1]).unwrap_err();
+        assert_eq!(short.code, Code::Truncated, "{format:?}");
+    }
+}
+
+#[test]
+fn an_update_beyond_the_norm_is_refused_in_every_format() {
+    let World { mut spec, updates, .. } = world();
+    let delta = check_update(&spec, &updates[0]).unwrap();
+    for format in [UpdateFormat::Bf16, UpdateFormat::Int8, UpdateFormat::TopK { permille: 100 }] {
+        spec.rounds.format = format;
+        spec.rounds.delta_norm_max = "10".parse().unwrap();
+        let long: Vec<f32> = delta.iter().map(|value| value * 1e4).collect();
+        let bytes = encode_update(&spec, long, None, 7).unwrap().bytes;
+        spec.rounds.delta_norm_max = "1".parse().unwrap();
+        let error = inspect_update(&spec, &bytes).unwrap_err();
+        assert_eq!(error.code, Code::UpdateNormTooLarge, "{format:?}: {error}");
+        assert_eq!(check_update(&spec, &bytes).unwrap_err(), error);
+    }
+}
+
+#[test]
+fn what_was_left_out_is_carried() {
+    let World { mut spec, updates, .. } = world();
+    let delta = check_update(&spec, &updates[0]).unwrap();
+    spec.rounds.format = UpdateFormat::TopK { permille: 100 };
+    let first = encode_update(&spec, delta.clone(), None, 7).unwrap();
+    let left = first.residual.unwrap();
+    let sent = check_update(&spec, &first.bytes).unwrap();
+    let second = encode_update(&spec, vec![0.0; delta.len()], Some(&left), 7).unwrap();
+    let later = check_update(&spec, &second.bytes).unwrap();
+    let left = second.residual.unwrap();
+    for (at, meant) in delta.iter().enumerate() {
+        assert_eq!(sent[at] + later[at] + left[at], *meant, "number {at}");
+        assert!(sent[at] == 0.0 || later[at] == 0.0, "number {at} is sent twice");
+    }
+    assert!(later.iter().any(|value| *value != 0.0));
 }

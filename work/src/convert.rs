@@ -1,7 +1,8 @@
 //! From what a task says to what the engines take: fixed-point decimals become floats here and nowhere else.
 
+use florin_learning::wire::Format;
 use florin_learning::{ModelSpec, Rule};
-use florin_protocol::{Aggregation, Micro, Model, Training};
+use florin_protocol::{Aggregation, Micro, Model, Training, UpdateFormat};
 
 fn size(n: u32) -> usize {
     usize::try_from(n).unwrap_or(usize::MAX)
@@ -63,6 +64,17 @@ pub fn aggregation(rule: Aggregation) -> Rule {
         }
         Aggregation::Krum { byzantine } => Rule::Krum { hostile: byzantine, keep: 1 },
         Aggregation::ClippedMean => Rule::NormClippedMean,
+    }
+}
+
+/// How a task's updates are written.
+#[must_use]
+pub fn format(format: UpdateFormat) -> Format {
+    match format {
+        UpdateFormat::F32 => Format::F32,
+        UpdateFormat::Bf16 => Format::Bf16,
+        UpdateFormat::Int8 => Format::Int8,
+        UpdateFormat::TopK { permille } => Format::TopK { permille },
     }
 }
 

@@ -20,10 +20,10 @@ mod spot;
 pub use audit::{AuditInputs, Difference, audit_round, draw_differs};
 pub use check::{
     Inspected, check_model, check_update, check_update_header, clip_update, decode_update_into,
-    encode, initial_model, inspect_model, inspect_update, model_bytes, update_bytes,
+    encode, encode_update, initial_model, inspect_model, inspect_update, model_bytes, update_bytes,
 };
 pub use contents::{Contents, NOTHING};
-pub use convert::{aggregation, model_spec, training};
+pub use convert::{aggregation, format, model_spec, training};
 pub use holdout::{Committed, ShownError, check_shown};
 pub use round::{Disagreement, Inputs, Outcome, TOLERANCE_NANO, WorkError, agree, carry_out};
 pub use spot::{Spot, Spotted, escape_probability, spot_check_round};

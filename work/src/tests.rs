@@ -55,6 +55,7 @@ fn spec(base: &[u8], root: Digest) -> TaskSpec {
             train_ms: 1_000,
             reveal_ms: 1_000,
             value_ms: 1_000,
+            format: UpdateFormat::F32,
             delta_norm_max: micro("10"),
             aggregation: Aggregation::Mean,
             protection: Protection::default(),

@@ -26,6 +26,7 @@ const BENCHMARKS: [(&str, Neighbours); 10] = [
     ("recovery", Neighbours::Nobody),
     ("contribution", Neighbours::Contribution),
     ("attacks", Neighbours::Nobody),
+    ("wire", Neighbours::Nobody),
 ];
 
 /// Runs one benchmark; `arguments` are its name, `--json FILE` and its own flags, which go to the

@@ -24,12 +24,12 @@ const USAGE: &str = "\
 cargo xtask COMMAND
 
   setup                    fetch libtorch and the test tools; a second run has nothing to do
-  demo [--seed N] [--ledger embedded|ethereum] [--rounds N] [--json FILE] ...
+  demo [--seed N] [--ledger embedded|ethereum] [--rounds N] [--format F] [--json FILE] ...
                            set up, build, and run a whole market on this machine
   test [CARGO TEST ARGUMENTS]
                            set up, then run every test of the workspace
   bench NAME [--json FILE] set up, build optimised, and measure: aggregate, train, ledger, server,
-                           round, door, recovery, uploads, contribution, attacks
+                           round, door, recovery, uploads, contribution, attacks, wire
   contracts build|test|check|prove|lint
                            compile the contracts and write their ABI; test them; compare the ABI;
                            prove their arithmetic; look for known mistakes

@@ -63,7 +63,7 @@ impl Engine {
         if now > said.expires {
             return expired("the update's header", said.expires, now);
         }
-        check_length(said.bytes, task.model_bytes)?;
+        check_length(said.bytes, task.update_bytes)?;
         check_reveal_phase(task, running, now)?;
         let Some(taken) = running.commits.get(&said.sender) else {
             let message = "no commit of yours was taken for this round, so no update can be";

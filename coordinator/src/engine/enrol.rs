@@ -97,7 +97,7 @@ impl Engine {
     pub(super) fn check_published(
         &self,
         spec: &TaskSpec,
-        model_bytes: u64,
+        [model_bytes, update_bytes]: [u64; 2],
         now: Tick,
     ) -> Result<Verdict, Rejection> {
         self.check_market(spec.market)?;
@@ -112,11 +112,12 @@ impl Engine {
             );
             return reject(Code::BadTask, message);
         }
-        if !(1..=BLOB_BYTES_MAX).contains(&model_bytes) {
-            let message = format!(
-                "model: its parameters take {model_bytes} bytes; the limit is {BLOB_BYTES_MAX}"
-            );
-            return reject(Code::BadTask, message);
+        for (what, bytes) in [("its parameters", model_bytes), ("an update", update_bytes)] {
+            if !(1..=BLOB_BYTES_MAX).contains(&bytes) {
+                let message =
+                    format!("model: {what} take {bytes} bytes; the limit is {BLOB_BYTES_MAX}");
+                return reject(Code::BadTask, message);
+            }
         }
         if now > last_start(spec) {
             let message = format!(
@@ -135,12 +136,18 @@ impl Engine {
         Ok(Verdict::New)
     }
 
-    pub(super) fn publish(&mut self, spec: &TaskSpec, model_bytes: u64, now: Tick) {
+    pub(super) fn publish(
+        &mut self,
+        spec: &TaskSpec,
+        [model_bytes, update_bytes]: [u64; 2],
+        now: Tick,
+    ) {
         let id = spec.id();
         let task = TaskState {
             id,
             spec: spec.clone(),
             model_bytes,
+            update_bytes,
             sequence: 0,
             wanted: BTreeSet::from([spec.base_model]),
             holdout: None,

@@ -15,8 +15,10 @@ pub enum Event {
     Published {
         /// The task.
         spec: Box<TaskSpec>,
-        /// Exact length in bytes of one model or update of this task.
+        /// Exact length in bytes of one model of this task.
         model_bytes: u64,
+        /// Exact length in bytes of one update of this task.
+        update_bytes: u64,
     },
     /// A blob a task waited for is stored, and its content fits the task.
     BlobArrived {

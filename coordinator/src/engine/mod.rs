@@ -100,7 +100,9 @@ impl Engine {
         let now = now.max(self.state.now);
         match event {
             Event::Registered(registration) => self.check_registered(registration, now),
-            Event::Published { spec, model_bytes } => self.check_published(spec, *model_bytes, now),
+            Event::Published { spec, model_bytes, update_bytes } => {
+                self.check_published(spec, [*model_bytes, *update_bytes], now)
+            }
             Event::BlobArrived { task, digest } => self.check_blob(*task, *digest),
             Event::HoldoutArrived { task, .. } => self.check_holdout(*task),
             Event::Enrolled { enrol, bond } => self.check_enrolled(&enrol.body, *bond, now),
@@ -211,7 +213,9 @@ impl Engine {
     fn change(&mut self, event: &Event, now: Tick) {
         match event {
             Event::Registered(registration) => self.register(registration, now),
-            Event::Published { spec, model_bytes } => self.publish(spec, *model_bytes, now),
+            Event::Published { spec, model_bytes, update_bytes } => {
+                self.publish(spec, [*model_bytes, *update_bytes], now);
+            }
             Event::Tick => {
                 for task in self.state.tasks.values_mut() {
                     task.tick(now);

@@ -48,8 +48,10 @@ pub struct TaskState {
     pub id: TaskId,
     /// What the buyer asked for.
     pub spec: TaskSpec,
-    /// Exact length in bytes of one model or update.
+    /// Exact length in bytes of one model.
     pub model_bytes: u64,
+    /// Exact length in bytes of one update.
+    pub update_bytes: u64,
     /// Grows with every event that touches the task.
     pub sequence: u64,
     /// Blobs it cannot start without and does not have.

@@ -27,9 +27,10 @@ pub(super) async fn publish(
 ) -> ApiResult<Json<TaskView>> {
     spec.check().map_err(|error| ApiError::new(Code::BadTask, error.to_string()))?;
     let (id, terms) = (spec.id(), Terms::of(&spec));
-    let model_bytes = florin_work::model_bytes(&spec);
-    let sizes = check_sizes(app.config(), &spec, model_bytes);
-    let event = Event::Published { spec: Box::new(spec), model_bytes };
+    let (model_bytes, update_bytes) =
+        (florin_work::model_bytes(&spec), florin_work::update_bytes(&spec));
+    let sizes = check_sizes(app.config(), &spec, update_bytes);
+    let event = Event::Published { spec: Box::new(spec), model_bytes, update_bytes };
     let asked = event.clone();
     if app.host().read(move |engine, now| engine.check(&asked, now)).await?? == Verdict::New {
         sizes?;
@@ -41,10 +42,10 @@ pub(super) async fn publish(
 }
 
 /// What a round's updates and the holdout take must be what this machine is meant to hold.
-fn check_sizes(config: &Config, spec: &TaskSpec, model_bytes: u64) -> Result<(), Rejection> {
+fn check_sizes(config: &Config, spec: &TaskSpec, update_bytes: u64) -> Result<(), Rejection> {
     let asked = spec.rounds.asked();
     let all = [
-        ("rounds.cohort_target", model_bytes.saturating_mul(asked.into()), config.round_mib_max),
+        ("rounds.cohort_target", update_bytes.saturating_mul(asked.into()), config.round_mib_max),
         ("holdout.rows", holdout_bytes(spec), config.holdout_mib_max),
     ];
     for (key, bytes, mib) in all {
@@ -52,7 +53,7 @@ fn check_sizes(config: &Config, spec: &TaskSpec, model_bytes: u64) -> Result<(),
         if bytes > limit {
             let message = format!(
                 "{key}: {bytes} bytes, and this coordinator takes {limit} ({asked} updates of \
-                 {model_bytes} bytes in a round; {} rows in the holdout): use fewer",
+                 {update_bytes} bytes in a round; {} rows in the holdout): use fewer",
                 spec.holdout.rows
             );
             return Err(Rejection::new(Code::BadTask, message));

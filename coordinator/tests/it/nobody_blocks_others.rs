@@ -20,7 +20,13 @@ fn who_names_anothers_holdout_takes_nothing_from_it_and_gets_nothing_of_it() {
     let mut world = World::valuing(4);
     let spec = TaskSpec { salt: 77, buyer: address(99), ..spec() };
     let theirs = spec.id();
-    world.tell(Event::Published { spec: spec.into(), model_bytes: MODEL_BYTES }).unwrap();
+    world
+        .tell(Event::Published {
+            spec: spec.into(),
+            model_bytes: MODEL_BYTES,
+            update_bytes: MODEL_BYTES,
+        })
+        .unwrap();
     let digest = world.spec.base_model;
     world.tell(Event::BlobArrived { task: theirs, digest }).unwrap();
     // The rows were delivered for the first task: the second waits for whoever has them.
@@ -248,7 +254,11 @@ fn tasks_that_are_done_do_not_count_against_the_limit() {
     let publish = |world: &mut World, salt: usize| {
         let spec = TaskSpec { salt: salt as u64, ..spec() };
         let id = spec.id();
-        let event = Event::Published { spec: spec.into(), model_bytes: MODEL_BYTES };
+        let event = Event::Published {
+            spec: spec.into(),
+            model_bytes: MODEL_BYTES,
+            update_bytes: MODEL_BYTES,
+        };
         world.engine.apply(&event, world.now).map(|_| id).map_err(|refused| refused.code)
     };
     let first = publish(&mut world, 0).unwrap();

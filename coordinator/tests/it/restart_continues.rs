@@ -136,7 +136,11 @@ impl Coordinator {
                 events
                     .extend((1..=4).map(|i| Event::Registered(registration(i, Role::Participant))));
                 let spec = spec().into();
-                events.push(Event::Published { spec, model_bytes: MODEL_BYTES });
+                events.push(Event::Published {
+                    spec,
+                    model_bytes: MODEL_BYTES,
+                    update_bytes: MODEL_BYTES,
+                });
             }
             Some(Phase::AwaitingBlobs) => {
                 events.push(Event::BlobArrived { task: id, digest: spec().base_model });

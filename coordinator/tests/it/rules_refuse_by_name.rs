@@ -207,11 +207,19 @@ fn a_task_is_refused_by_name() {
         let mut world = World::published(0);
         let mut spec = TaskSpec { salt: 1, ..spec() };
         change(&mut spec);
-        let event = Event::Published { spec: spec.into(), model_bytes: MODEL_BYTES };
+        let event = Event::Published {
+            spec: spec.into(),
+            model_bytes: MODEL_BYTES,
+            update_bytes: MODEL_BYTES,
+        };
         assert_eq!(world.code(event), *code, "{name}");
     }
     let mut world = World::published(0);
-    let event = Event::Published { spec: spec().into(), model_bytes: MODEL_BYTES };
+    let event = Event::Published {
+        spec: spec().into(),
+        model_bytes: MODEL_BYTES,
+        update_bytes: MODEL_BYTES,
+    };
     assert_eq!(world.tell(event).unwrap().verdict, Verdict::Repeat);
 }
 

@@ -98,6 +98,7 @@ pub(crate) fn spec() -> TaskSpec {
             train_ms: 10_000,
             reveal_ms: 5_000,
             value_ms: 7_000,
+            format: florin_protocol::UpdateFormat::F32,
             delta_norm_max: micro("10"),
             aggregation: Aggregation::Mean,
             protection: Protection::default(),
@@ -177,7 +178,11 @@ impl World {
             world.tell(Event::Registered(registration(i, Role::Participant))).unwrap();
         }
         world.tell(Event::Registered(registration(PROVIDER, Role::Provider))).unwrap();
-        let event = Event::Published { spec: world.spec.clone().into(), model_bytes: MODEL_BYTES };
+        let event = Event::Published {
+            spec: world.spec.clone().into(),
+            model_bytes: MODEL_BYTES,
+            update_bytes: MODEL_BYTES,
+        };
         world.tell(event).unwrap();
         let (task, digest) = (world.id, world.spec.base_model);
         world.tell(Event::BlobArrived { task, digest }).unwrap();

@@ -99,6 +99,51 @@ pub enum DecodeError {
         /// Which of its numbers, from 0.
         index: usize,
     },
+    /// A scale of whole numbers that is not 0 and not a normal positive number.
+    #[error(
+        "tensor `{tensor}` has scale {got:e}: must be 0, or positive, normal, and 127 of it finite"
+    )]
+    WrongScale {
+        /// The tensor's name.
+        tensor: String,
+        /// Its scale.
+        got: f32,
+    },
+    /// A scale that is not as small as it can be.
+    #[error(
+        "tensor `{tensor}` has scale {scale:e}, and {largest} of it in its largest number: must have \
+         {needed}"
+    )]
+    LooseScale {
+        /// The tensor's name.
+        tensor: String,
+        /// Its scale.
+        scale: f32,
+        /// 127, or 0 where the scale is 0.
+        needed: i8,
+        /// The largest magnitude there is.
+        largest: i8,
+    },
+    /// A whole number that is not used.
+    #[error("tensor `{tensor}`, number {index}, is -128: must be -127 to 127")]
+    WrongCode {
+        /// The tensor's name.
+        tensor: String,
+        /// Which of its numbers, from 0.
+        index: usize,
+    },
+    /// Places that do not ascend, or lie behind the model's last number.
+    #[error("index {place} is {got}: must be at least {least} and below {numbers}")]
+    WrongIndex {
+        /// Which index, from 0.
+        place: usize,
+        /// Its value.
+        got: u32,
+        /// One more than the index before it.
+        least: u64,
+        /// How many numbers the model has.
+        numbers: usize,
+    },
 }
 
 impl DecodeError {
@@ -117,6 +162,10 @@ impl DecodeError {
             Self::WrongOffsets { .. } => "UPDATE_WRONG_OFFSETS",
             Self::NotCanonical => "UPDATE_NOT_CANONICAL",
             Self::NotFinite { .. } => "UPDATE_NOT_FINITE",
+            Self::WrongScale { .. } => "UPDATE_WRONG_SCALE",
+            Self::LooseScale { .. } => "UPDATE_LOOSE_SCALE",
+            Self::WrongCode { .. } => "UPDATE_WRONG_CODE",
+            Self::WrongIndex { .. } => "UPDATE_WRONG_INDEX",
         }
     }
 }

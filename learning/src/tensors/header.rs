@@ -19,6 +19,9 @@ const SHOWN_CHARS_MAX: usize = 60;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dtype {
     F32,
+    Bf16,
+    I8,
+    U32,
 }
 
 impl Dtype {
@@ -26,13 +29,18 @@ impl Dtype {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::F32 => "F32",
+            Self::Bf16 => "BF16",
+            Self::I8 => "I8",
+            Self::U32 => "U32",
         }
     }
 
     /// Length of one number.
     pub(crate) fn bytes(self) -> usize {
         match self {
-            Self::F32 => 4,
+            Self::F32 | Self::U32 => 4,
+            Self::Bf16 => 2,
+            Self::I8 => 1,
         }
     }
 }

@@ -60,7 +60,7 @@ fn a_walk_over_more_than_a_piece_gives_what_decoding_gives() {
     let mut values = model.init(3).into_vec();
     let bytes = encode(&model, &values).unwrap();
     let mut seen = vec![];
-    walk(&model, &bytes, &mut |from, piece| {
+    crate::wire::walk(&model, crate::wire::Format::F32, &bytes, &mut |from, piece| {
         assert_eq!(from, seen.len());
         seen.extend_from_slice(piece);
     })

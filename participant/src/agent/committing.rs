@@ -16,7 +16,7 @@ impl Agent<'_, '_> {
     /// Records and signs the update that is on disk, and sends its commit.
     pub(super) fn commit(&mut self, offer: &Offer) -> Result<(), AgentError> {
         let round = offer.scope.round;
-        let limit = florin_work::model_bytes(&self.spec);
+        let limit = florin_work::update_bytes(&self.spec);
         let Some(bytes) = self.store.update(round, limit)? else {
             // Recorded, but the bytes are gone: only the same training can bring them back.
             self.running.stage = Stage::Fresh;
@@ -78,7 +78,7 @@ impl Agent<'_, '_> {
             self.lose("NOT_COMMITTED", &"nothing was signed for this round");
             return Ok(());
         };
-        let limit = florin_work::model_bytes(&self.spec);
+        let limit = florin_work::update_bytes(&self.spec);
         let bytes = self.store.update(round, limit)?.unwrap_or_default();
         if blob_digest(&bytes) != signed.header.body.update {
             let why = "the committed update is not on disk any more, so it cannot be uploaded";

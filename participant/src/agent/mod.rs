@@ -7,6 +7,7 @@
 //! | killed after | found again as | and then |
 //! |---|---|---|
 //! | bonding | the bond on the ledger | only what is missing is bonded |
+//! | keeping what an update leaves out | only `residual.safetensors` | trained again, to the same bytes |
 //! | training | `update.safetensors` | it is not trained again |
 //! | recording | the guard's record | the same commit is signed and sent again |
 //! | the upload | the coordinator's memory | the same upload has the same receipt |
@@ -17,6 +18,7 @@ mod claiming;
 mod committing;
 mod error;
 mod reading;
+mod residual;
 mod step;
 mod store;
 #[cfg(test)]
@@ -249,6 +251,7 @@ impl Agent<'_, '_> {
     fn finish(&mut self) -> Result<Bond, AgentError> {
         self.draw()?;
         let bond = self.have_bond_back()?;
+        self.store.forget_residual(Round(self.read))?;
         self.tell(&Event::Finished { task: self.config.task });
         Ok(bond)
     }

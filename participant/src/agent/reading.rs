@@ -29,6 +29,9 @@ impl Agent<'_, '_> {
             }
         };
         self.store.forget_update(round)?;
+        if let Some(before) = round.before() {
+            self.store.forget_residual(before)?;
+        }
         match Statement::of(&report.body, self.me) {
             Some(statement) => {
                 let told = Box::new(statement.clone());

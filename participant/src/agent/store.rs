@@ -3,6 +3,8 @@
 //! ```text
 //! FOLDER/guard                                  what was signed (see `guard`)
 //! FOLDER/TASK/ROUND/update.safetensors          computed, until its round is reported
+//! FOLDER/TASK/ROUND/residual.safetensors        what the update left out (top_k), until the next
+//!                                               round is reported
 //! FOLDER/TASK/ROUND/receipt.json                the coordinator's receipt: evidence, kept
 //! FOLDER/TASK/ROUND/report.json                 the signed report: evidence, kept
 //! ```
@@ -15,6 +17,9 @@ use serde::de::DeserializeOwned;
 
 use crate::client::JSON_BYTES_MAX;
 use crate::durable::{self, FileError};
+
+const UPDATE: &str = "update.safetensors";
+const RESIDUAL: &str = "residual.safetensors";
 
 /// Files of one task.
 #[derive(Debug)]
@@ -38,16 +43,34 @@ impl Store {
 
     /// The bytes that were computed for a round, if they are still there.
     pub(super) fn update(&self, round: Round, limit: u64) -> Result<Option<Vec<u8>>, FileError> {
-        durable::read(&self.path(round, "update.safetensors"), limit)
+        durable::read(&self.path(round, UPDATE), limit)
     }
 
     pub(super) fn keep_update(&self, round: Round, bytes: &[u8]) -> Result<(), FileError> {
-        self.keep(round, "update.safetensors", bytes)
+        self.keep(round, UPDATE, bytes)
+    }
+
+    /// What the update of a round left out, as parameters' bytes.
+    pub(super) fn residual(&self, round: Round, limit: u64) -> Result<Option<Vec<u8>>, FileError> {
+        durable::read(&self.path(round, RESIDUAL), limit)
+    }
+
+    pub(super) fn keep_residual(&self, round: Round, bytes: &[u8]) -> Result<(), FileError> {
+        self.keep(round, RESIDUAL, bytes)
+    }
+
+    /// The round after it is reported: no update carries it any more.
+    pub(super) fn forget_residual(&self, round: Round) -> Result<(), FileError> {
+        self.forget(round, RESIDUAL)
     }
 
     /// The round is reported: nobody asks for its update again.
     pub(super) fn forget_update(&self, round: Round) -> Result<(), FileError> {
-        let path = self.path(round, "update.safetensors");
+        self.forget(round, UPDATE)
+    }
+
+    fn forget(&self, round: Round, name: &str) -> Result<(), FileError> {
+        let path = self.path(round, name);
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 Err(FileError::new("remove", &path, error))

@@ -1,6 +1,7 @@
 //! The agent against a market: what it earns, what it survives, what it refuses.
 
 mod meanwhile;
+mod residual;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -11,14 +11,14 @@ use super::{Agent, AgentError};
 use crate::event::Event;
 
 impl Agent<'_, '_> {
-    /// Fetches the base model, trains, clips, encodes, and keeps the bytes until the round is
-    /// reported.
+    /// Fetches the base model, trains, writes the update in the task's format, within its norm, and
+    /// keeps the bytes until the round is reported.
     pub(super) fn train(&mut self, offer: &Offer) -> Result<(), AgentError> {
         let round = offer.scope.round;
         let base = self.base_model(offer)?;
         let begun = Instant::now();
         let seed = round_seed(self.config.seed, offer.scope.task, round);
-        let mut delta = match self.delta(&base, seed) {
+        let delta = match self.delta(&base, seed) {
             Ok(delta) => delta,
             Err(AgentError::Training { source: TrainError::Stopped { .. }, .. }) => return Ok(()),
             // No update is better than a broken one, and the next round begins from another model.
@@ -28,14 +28,24 @@ impl Agent<'_, '_> {
             }
             Err(error) => return Err(error),
         };
-        florin_work::clip_update(&self.spec, &mut delta);
-        let bytes = florin_work::encode(&self.spec, &delta);
-        // What the coordinator would refuse is better not committed to.
-        if let Err(rejection) = florin_work::check_update(&self.spec, &bytes) {
-            self.lose(rejection.code.as_str(), &rejection.message);
-            return Ok(());
+        let carried = self.carried(offer)?;
+        let written = florin_work::encode_update(&self.spec, delta, carried.as_deref(), seed)
+            .and_then(|written| {
+                // What the coordinator would refuse is better not committed to.
+                florin_work::inspect_update(&self.spec, &written.bytes).map(|_| written)
+            });
+        let written = match written {
+            Ok(written) => written,
+            Err(rejection) => {
+                self.lose(rejection.code.as_str(), &rejection.message);
+                return Ok(());
+            }
+        };
+        // Before the update: whoever finds an update finds what it left out.
+        if let Some(residual) = &written.residual {
+            self.store.keep_residual(round, &florin_work::encode(&self.spec, residual))?;
         }
-        self.store.keep_update(round, &bytes)?;
+        self.store.keep_update(round, &written.bytes)?;
         self.running.stage = Stage::Trained;
         let rows = self.parts.data.rows();
         let ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -83,7 +93,7 @@ impl Agent<'_, '_> {
 /// The seed of one round's training: the same whenever it is asked for, and different for every
 /// round and task.
 #[must_use]
-fn round_seed(seed: u64, task: TaskId, round: Round) -> u64 {
+pub(super) fn round_seed(seed: u64, task: TaskId, round: Round) -> u64 {
     let mut hasher = blake3::Hasher::new_derive_key("florin v1 training seed");
     hasher.update(&seed.to_le_bytes()).update(&task.0).update(&round.0.to_le_bytes());
     let digest = Digest(*hasher.finalize().as_bytes());

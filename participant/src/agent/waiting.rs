@@ -182,7 +182,7 @@ impl Agent<'_, '_> {
             self.check_offer(&offer.body)?;
             let scope = offer.body.scope;
             let update = self.guard.update_of(scope.market, scope.task, scope.round);
-            let limit = florin_work::model_bytes(&self.spec);
+            let limit = florin_work::update_bytes(&self.spec);
             let found = Found {
                 receipt: self.store.receipt(view.round)?,
                 signed: update.is_some(),

@@ -379,8 +379,9 @@ impl<'a> Auditor<'a> {
         found: &mut Vec<Difference>,
     ) -> Result<Option<Bytes>, AuditError> {
         let limit = florin_work::model_bytes(self.spec);
-        let models = report.entries.len().saturating_add(self.earlier.len().min(PUBLIC_STEPS_MAX));
-        let total = limit.saturating_mul(models as u64);
+        let of_update = florin_work::update_bytes(self.spec);
+        let models = limit.saturating_mul(self.earlier.len().min(PUBLIC_STEPS_MAX) as u64);
+        let total = of_update.saturating_mul(report.entries.len() as u64).saturating_add(models);
         if total > ORDER_BYTES_MAX {
             let line = difference("entries", &format!("{total} bytes"), &"more than is audited");
             found.push(line);
@@ -390,7 +391,7 @@ impl<'a> Auditor<'a> {
         let mut updates = Vec::with_capacity(report.entries.len());
         for (i, entry) in report.entries.iter().enumerate() {
             let line = format!("entries[{i}].update");
-            updates.extend(self.blob(&line, entry.update, limit, found)?);
+            updates.extend(self.blob(&line, entry.update, of_update, found)?);
         }
         let known = self.earlier.iter().take(PUBLIC_STEPS_MAX);
         let mut previous = Vec::with_capacity(known.len());

@@ -15,7 +15,7 @@ use florin_ledger::{Genesis, Ledger, LocalChain, Terms};
 use florin_protocol::{
     Aggregation, Amount, Budget, ChainId, DataSchema, Digest, Estimator, Holdout,
     Market as MarketId, Micro, Model, NodeSigner, Protection, RoundRules, Signer, TaskId, TaskSpec,
-    Tick, Training, blob_digest,
+    Tick, Training, UpdateFormat, blob_digest,
 };
 use florin_work::{Committed, initial_model};
 
@@ -89,6 +89,7 @@ fn spec_in(market: MarketId, cohort: u32) -> TaskSpec {
             train_ms: 60_000,
             reveal_ms: 60_000,
             value_ms: 60_000,
+            format: UpdateFormat::F32,
             delta_norm_max: Micro(5_000_000),
             aggregation: Aggregation::Mean,
             protection: Protection::default(),

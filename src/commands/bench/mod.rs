@@ -11,6 +11,7 @@ mod round;
 mod server;
 mod train;
 mod uploads;
+mod wire;
 
 use anyhow::Context;
 use serde::Serialize;
@@ -104,6 +105,9 @@ pub(super) fn run(arguments: &Bench) -> anyhow::Result<Exit> {
         BenchName::Uploads => of_rows(uploads::run(&arguments.uploads)?)?,
         BenchName::Recovery => of_rows(recovery::run()?)?,
         BenchName::Attacks => of_rows(attacks::run()?)?,
+        BenchName::Wire => {
+            of_rows(wire::run(arguments.wire.seeds, arguments.contribution.docs.as_deref())?)?
+        }
         BenchName::Contribution => contribution::run(arguments)?,
     };
     let mut table = Table::new(&["what", ">value", "unit", "bar", ""]);

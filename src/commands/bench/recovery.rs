@@ -15,7 +15,7 @@ use florin_protocol::{
     Address, Aggregation, Amount, Budget, ChainId, Commit, DataSchema, Digest, Enrol, Estimator,
     Evidence, Holdout, Market, Metrics, Micro, Model, NodeSignature, NodeSigner, Offer, Protection,
     Registration, Role, RoundRules, SPEC_VERSION, Scored, Signed, TaskId, TaskSpec, Tick, Training,
-    Treatment, UpdateHeader, Valuation, WorkResult, blob_digest,
+    Treatment, UpdateFormat, UpdateHeader, Valuation, WorkResult, blob_digest,
 };
 
 use super::Row;
@@ -129,7 +129,11 @@ impl Story {
 
     fn publish(&mut self, spec: &TaskSpec) -> anyhow::Result<()> {
         let task = spec.id();
-        self.tell(Event::Published { spec: spec.clone().into(), model_bytes: 40_000 })?;
+        self.tell(Event::Published {
+            spec: spec.clone().into(),
+            model_bytes: 40_000,
+            update_bytes: 40_000,
+        })?;
         self.tell(Event::BlobArrived { task, digest: spec.base_model })?;
         self.tell(Event::HoldoutArrived { task, digest: Digest([8; 32]) })?;
         for sender in self.people.clone() {
@@ -273,6 +277,7 @@ fn spec(salt: u64) -> TaskSpec {
             train_ms: 600_000_000,
             reveal_ms: 600_000_000,
             value_ms: 600_000_000,
+            format: UpdateFormat::F32,
             delta_norm_max: Micro(20_000_000),
             aggregation: Aggregation::Mean,
             protection: Protection::default(),

@@ -88,6 +88,14 @@ pub(super) fn describe(spec: &TaskSpec) -> anyhow::Result<()> {
                 words(spec.rounds.train_ms)
             ),
         ),
+        (
+            "updates",
+            format!(
+                "{}, {} bytes each",
+                florin_work::format(spec.rounds.format),
+                show::thousands(&florin_work::update_bytes(spec).to_string())
+            ),
+        ),
         ("expires", show::date(spec.expires)),
         (
             "budget",

@@ -60,6 +60,8 @@ pub(crate) struct Plan {
     pub(crate) tls: bool,
     /// Updates that are wanted; commits close when so many are in.
     pub(crate) target: usize,
+    /// How updates are written, as the task file says it.
+    pub(crate) format: &'static str,
     /// How many blocks deep the coordinator looks, on Ethereum; everybody else looks one deep.
     pub(crate) depth: u64,
 }
@@ -78,12 +80,13 @@ impl Plan {
             train_ms: UNMISSED_MS,
             tls: false,
             target: 3,
+            format: r#"{ kind = "f32" }"#,
             depth: 1,
         }
     }
 
     fn task_file(&self, arbiter: Address) -> String {
-        let Self { seed, rounds, reveal_ms, train_ms, target, .. } = self;
+        let Self { seed, rounds, reveal_ms, train_ms, target, format, .. } = self;
         format!(
             "name = \"Test\"\nsalt = {seed}\nexpires = \"2100-01-01\"\narbiter = \"{arbiter}\"\n\
              [model]\nkind = \"softmax\"\ninputs = 64\nclasses = 10\nseed = {seed}\n\
@@ -93,7 +96,7 @@ impl Plan {
              [rounds]\ncount = {rounds}\ncohort_min = 1\ncohort_target = {target}\n\
              enrol = \"{UNMISSED_MS} ms\"\nvalue = \"{UNMISSED_MS} ms\"\n\
              train = \"{train_ms} ms\"\nreveal = \"{reveal_ms} ms\"\n\
-             delta_norm_max = 5\naggregation = {{ rule = \"mean\" }}\n\
+             format = {format}\ndelta_norm_max = 5\naggregation = {{ rule = \"mean\" }}\n\
              [estimator]\nkind = \"path\"\nnodes = 3\n[budget]\n{MONEY}"
         )
     }

@@ -9,8 +9,8 @@ use florin_protocol::limits::PUBLIC_STEPS_MAX;
 use florin_protocol::{
     Address, Aggregation, Amount, Budget, Canonical, ChainId, Closing, DataSchema, Digest, Entry,
     Estimator, Holdout, Market as Name, Micro, Model, Offer, Protection, Report, Round, RoundRules,
-    SPEC_VERSION, Scope, Scored, Standing, TaskSpec, Tick, Training, blob_digest, close_round,
-    draw_rows, round_seed,
+    SPEC_VERSION, Scope, Scored, Standing, TaskSpec, Tick, Training, UpdateFormat, blob_digest,
+    close_round, draw_rows, round_seed,
 };
 use florin_work::{Committed, Inputs, carry_out, check_model, clip_update, encode};
 
@@ -100,6 +100,7 @@ fn spec(
             train_ms: 1_000,
             reveal_ms: 1_000,
             value_ms: 1_000,
+            format: UpdateFormat::F32,
             delta_norm_max: micro(20_000_000),
             aggregation: Aggregation::Mean,
             protection,

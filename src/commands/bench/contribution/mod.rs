@@ -21,7 +21,7 @@ use florin_learning::{Engine, EngineKind};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
-pub(super) use report::write_rows;
+pub(super) use report::{refresh_page, write_rows};
 
 use super::Row;
 use crate::cli::Bench;

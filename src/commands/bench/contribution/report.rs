@@ -230,13 +230,17 @@ pub(in super::super) fn write_rows(folder: &Path, name: &str, rows: &[Row]) -> a
 }
 
 fn refresh(folder: &Path, texts: &[(&str, String)]) -> anyhow::Result<()> {
-    let path = folder.join(PAGE);
-    let mut page = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    refresh_page(&folder.join(PAGE), texts)
+}
+
+/// Puts texts into their places of a page.
+pub(in super::super) fn refresh_page(path: &Path, texts: &[(&str, String)]) -> anyhow::Result<()> {
+    let mut page = fs::read_to_string(path).with_context(|| path.display().to_string())?;
     for (name, text) in texts {
         page = refreshed(&page, name, text)
             .with_context(|| format!("{} has no place for {name}", path.display()))?;
     }
-    fs::write(&path, page).with_context(|| path.display().to_string())
+    fs::write(path, page).with_context(|| path.display().to_string())
 }
 
 /// `page` with `text` between the marks of `name`; `None` where it has no such marks.

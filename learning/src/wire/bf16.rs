@@ -1,0 +1,57 @@
+//! Half the bytes: sign, exponent and seven bits of each number.
+
+use super::shortened;
+use crate::params::{Squares, first_not_finite, norm};
+use crate::tensors::header::Section;
+use crate::tensors::{DecodeError, PIECE, not_finite};
+
+/// Rounding moves a number by at most this share of it.
+pub(super) const ROUNDING: f64 = 1.0 / 256.0;
+
+pub(super) fn encode(delta: &[f32], norm_max: f64, bytes: &mut Vec<u8>) {
+    let mut squares = Squares::default();
+    for (at, value) in delta.iter().enumerate() {
+        squares.add(at, &[widened(rounded(*value))]);
+    }
+    let factor =
+        if squares.norm() <= norm_max { 1.0 } else { norm_max / (norm(delta) * (1.0 + ROUNDING)) };
+    for value in delta {
+        bytes.extend_from_slice(&rounded(shortened(*value, factor)).to_le_bytes());
+    }
+}
+
+/// The nearest number that 16 bits can hold, of two equally near ones the even one. A finite number
+/// stays finite.
+fn rounded(value: f32) -> u16 {
+    const LARGEST: u32 = 0x7f7f;
+    let bits = value.to_bits();
+    let (sign, magnitude) = (bits >> 31, bits & 0x7fff_ffff);
+    let odd = (magnitude >> 16) & 1;
+    let nearest = ((magnitude + 0x7fff + odd) >> 16).min(LARGEST);
+    (sign << 15 | nearest) as u16
+}
+
+fn widened(half: u16) -> f32 {
+    f32::from_bits(u32::from(half) << 16)
+}
+
+pub(super) fn walk(
+    sections: &[Section],
+    body: &[u8],
+    take: &mut dyn FnMut(usize, &[f32]),
+) -> Result<(), DecodeError> {
+    let mut piece = [0.0; PIECE];
+    let mut from = 0;
+    for stored in body.chunks(2 * PIECE) {
+        let piece = &mut piece[..stored.len() / 2];
+        for (value, half) in piece.iter_mut().zip(stored.chunks_exact(2)) {
+            *value = widened(u16::from_le_bytes([half[0], half[1]]));
+        }
+        if let Some(at) = first_not_finite(piece) {
+            return Err(not_finite(sections, from + at));
+        }
+        take(from, piece);
+        from += piece.len();
+    }
+    Ok(())
+}

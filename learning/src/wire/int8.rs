@@ -1,0 +1,153 @@
+//! A quarter of the bytes: each number as a whole multiple of its tensor's scale.
+//!
+//! The scale is the tensor's largest magnitude divided by 127, rounded down, so that the largest
+//! number is 127 scales. The others are rounded up or down by chance, so that what is decoded is
+//! what was meant on average. A tensor of zeros has scale 0. Because of these rules nothing can be
+//! hidden in a scale: another one for the same numbers is refused.
+
+use rand_chacha::ChaCha20Rng;
+
+use crate::TensorSpec;
+use crate::model::ModelSpec;
+use crate::params::Squares;
+use crate::seed::{Purpose, rng, unit};
+use crate::tensors::header::{Dtype, Section};
+use crate::tensors::{DecodeError, PIECE};
+
+/// Scales in the largest number of a tensor; −128 is not used.
+const LARGEST: i8 = 127;
+
+/// The tensors of scales, which stand before the others.
+pub(super) fn scales(model: &ModelSpec) -> impl Iterator<Item = Section> {
+    let section = |tensor: TensorSpec| Section {
+        name: tensor.name + ".scale",
+        dtype: Dtype::F32,
+        shape: vec![1],
+    };
+    model.tensors().into_iter().map(section)
+}
+
+pub(super) fn encode(
+    tensors: &[TensorSpec],
+    delta: &[f32],
+    norm_max: f64,
+    seed: u64,
+    bytes: &mut Vec<u8>,
+) {
+    let mut squares = Squares::default();
+    let mut codes: Vec<i8> = Vec::with_capacity(delta.len());
+    let mut scales = Vec::with_capacity(tensors.len());
+    for (part, tensor) in (0..).zip(tensors) {
+        let from = codes.len();
+        let values = &delta[from..from + tensor.numbers()];
+        let scale = scale_of(values);
+        let mut rng = rng(seed, Purpose::Rounding, part);
+        for (at, value) in values.iter().enumerate() {
+            let code = code(*value, scale, &mut rng);
+            squares.add(from + at, &[decoded(code, scale)]);
+            codes.push(code);
+        }
+        scales.push(scale);
+    }
+    // Rounding by chance lengthens; smaller scales shorten all numbers alike.
+    let norm = squares.norm();
+    if norm > norm_max {
+        shorten(tensors, &mut scales, &mut codes, norm_max / norm);
+    }
+    bytes.extend(scales.iter().flat_map(|scale| scale.to_le_bytes()));
+    bytes.extend(codes.iter().flat_map(|code| code.to_le_bytes()));
+}
+
+/// The scale of a tensor; 0 where all numbers are, or are too small for a scale that is normal.
+fn scale_of(values: &[f32]) -> f32 {
+    let largest = values.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
+    let scale = (f64::from(largest) / f64::from(LARGEST)) as f32;
+    let too_long = f64::from(scale) * f64::from(LARGEST) > f64::from(largest);
+    let scale = if too_long { scale.next_down() } else { scale };
+    if scale.is_normal() { scale } else { 0.0 }
+}
+
+/// One number in scales. Draws once, whatever the number is.
+fn code(value: f32, scale: f32, rng: &mut ChaCha20Rng) -> i8 {
+    let drawn = unit(rng);
+    if scale == 0.0 {
+        return 0;
+    }
+    let (exact, largest) = (f64::from(value) / f64::from(scale), f64::from(LARGEST));
+    (exact + drawn).floor().clamp(-largest, largest) as i8
+}
+
+fn decoded(code: i8, scale: f32) -> f32 {
+    f32::from(code) * scale
+}
+
+fn shorten(tensors: &[TensorSpec], scales: &mut [f32], codes: &mut [i8], factor: f64) {
+    // So much that roundings to f32 do not lengthen it again.
+    let factor = factor * (1.0 - 4.0 * f64::from(f32::EPSILON));
+    let mut rest = codes;
+    for (tensor, scale) in tensors.iter().zip(scales) {
+        let (codes, behind) = rest.split_at_mut(tensor.numbers());
+        rest = behind;
+        *scale = (f64::from(*scale) * factor) as f32;
+        if !scale.is_normal() {
+            *scale = 0.0;
+            codes.fill(0);
+        }
+    }
+}
+
+pub(super) fn walk(
+    tensors: &[TensorSpec],
+    body: &[u8],
+    take: &mut dyn FnMut(usize, &[f32]),
+) -> Result<(), DecodeError> {
+    let (scales, mut codes) = body.split_at(4 * tensors.len());
+    let mut from = 0;
+    for (tensor, word) in tensors.iter().zip(super::words(scales)) {
+        let scale = f32::from_le_bytes(word);
+        let name = || tensor.name.clone();
+        let possible = scale.is_normal() && scale > 0.0 && decoded(LARGEST, scale).is_finite();
+        if scale.to_bits() != 0 && !possible {
+            return Err(DecodeError::WrongScale { tensor: name(), got: scale });
+        }
+        let (own, behind) = codes.split_at(tensor.numbers());
+        codes = behind;
+        let largest = walk_tensor(tensor, own, scale, from, take)?;
+        let needed = if scale == 0.0 { 0 } else { LARGEST };
+        if largest != needed {
+            return Err(DecodeError::LooseScale { tensor: name(), scale, needed, largest });
+        }
+        from += tensor.numbers();
+    }
+    Ok(())
+}
+
+/// Gives a tensor's numbers to `take`; returns the largest magnitude of its codes.
+fn walk_tensor(
+    tensor: &TensorSpec,
+    codes: &[u8],
+    scale: f32,
+    from: usize,
+    take: &mut dyn FnMut(usize, &[f32]),
+) -> Result<i8, DecodeError> {
+    let mut piece = [0.0; PIECE];
+    let mut largest = 0;
+    for (number, stored) in codes.chunks(PIECE).enumerate() {
+        let begin = number * PIECE;
+        let piece = &mut piece[..stored.len()];
+        let mut lowest = 0;
+        for (value, byte) in piece.iter_mut().zip(stored) {
+            let code = i8::from_le_bytes([*byte]);
+            lowest = lowest.min(code);
+            largest = largest.max(code.saturating_abs());
+            *value = decoded(code, scale);
+        }
+        if lowest < -LARGEST {
+            let index = stored.iter().position(|byte| i8::from_le_bytes([*byte]) == lowest);
+            let index = begin + index.unwrap_or_default();
+            return Err(DecodeError::WrongCode { tensor: tensor.name.clone(), index });
+        }
+        take(from + begin, piece);
+    }
+    Ok(largest)
+}

@@ -1,0 +1,99 @@
+//! The largest numbers and where they stand; all others are zero.
+//!
+//! One choice over the whole model, not one for each tensor: what moved most is sent, wherever it
+//! is. Of equally large numbers those that stand first are kept, so that a delta has one encoding.
+
+use std::cmp::Ordering;
+
+use super::{shortened, words};
+use crate::params::Squares;
+use crate::tensors::{DecodeError, PIECE};
+
+/// How many of `numbers` are kept.
+pub(super) fn kept(numbers: usize, permille: u16) -> usize {
+    (numbers * usize::from(permille)).div_ceil(1000).clamp(1, numbers)
+}
+
+/// Writes the `kept` largest numbers, together at most `norm_max` long; gives what was left out.
+pub(super) fn encode(delta: &[f32], kept: usize, norm_max: f64, bytes: &mut Vec<u8>) -> Vec<f32> {
+    let chosen = largest(delta, kept);
+    let mut squares = Squares::default();
+    for &at in &chosen {
+        squares.add(at as usize, &[delta[at as usize]]);
+    }
+    let factor = norm_max / squares.norm();
+    bytes.extend(chosen.iter().flat_map(|at| at.to_le_bytes()));
+    let mut residual = delta.to_vec();
+    for &at in &chosen {
+        let value = std::mem::take(&mut residual[at as usize]);
+        bytes.extend_from_slice(&shortened(value, factor).to_le_bytes());
+    }
+    residual
+}
+
+/// The places of the `kept` largest magnitudes, ascending. Models have fewer than 2³² numbers.
+fn largest(delta: &[f32], kept: usize) -> Vec<u32> {
+    // Magnitudes of finite numbers are ordered as their bits are.
+    let magnitude = |value: &f32| value.abs().to_bits();
+    let mut magnitudes: Vec<u32> = delta.iter().map(magnitude).collect();
+    let (_, least, _) = magnitudes.select_nth_unstable_by(kept - 1, |a, b| b.cmp(a));
+    let least = *least;
+    let above = delta.iter().filter(|value| magnitude(value) > least).count();
+    let mut equal = kept - above;
+    let mut chosen = Vec::with_capacity(kept);
+    for (at, value) in (0..).zip(delta) {
+        let keep = match magnitude(value).cmp(&least) {
+            Ordering::Less => false,
+            Ordering::Greater => true,
+            Ordering::Equal if equal == 0 => false,
+            Ordering::Equal => {
+                equal -= 1;
+                true
+            }
+        };
+        if keep {
+            chosen.push(at);
+        }
+    }
+    chosen
+}
+
+pub(super) fn walk(
+    numbers: usize,
+    body: &[u8],
+    take: &mut dyn FnMut(usize, &[f32]),
+) -> Result<(), DecodeError> {
+    let (indices, values) = body.split_at(body.len() / 2);
+    check_indices(numbers, indices)?;
+    // Neighbours that are kept go on together.
+    let mut piece = [0.0; PIECE];
+    let (mut from, mut length) = (0, 0);
+    for (place, (index, value)) in words(indices).zip(words(values)).enumerate() {
+        let (at, value) = (u32::from_le_bytes(index) as usize, f32::from_le_bytes(value));
+        if !value.is_finite() {
+            return Err(DecodeError::NotFinite { tensor: "values".to_owned(), index: place });
+        }
+        if length == PIECE || at != from + length {
+            take(from, &piece[..length]);
+            (from, length) = (at, 0);
+        }
+        piece[length] = value;
+        length += 1;
+    }
+    take(from, &piece[..length]);
+    Ok(())
+}
+
+/// Ascending, so none occurs twice, and within the model.
+fn check_indices(numbers: usize, indices: &[u8]) -> Result<(), DecodeError> {
+    let mut least = 0;
+    for (place, word) in words(indices).enumerate() {
+        let got = u32::from_le_bytes(word);
+        let index = u64::from(got);
+        if index < least || index >= numbers as u64 {
+            return Err(DecodeError::WrongIndex { place, got, least, numbers });
+        }
+        least = index + 1;
+    }
+    Ok(())
+}

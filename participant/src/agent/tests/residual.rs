@@ -1,0 +1,158 @@
+//! Updates in the formats int8 and top_k: the same bytes whatever was interrupted, and what one
+//! update leaves out is carried by the next, once.
+
+use florin_protocol::{Digest, UpdateFormat};
+
+use super::super::training::round_seed;
+use super::*;
+
+const TOP_K: UpdateFormat = UpdateFormat::TopK { permille: 300 };
+
+fn market(format: UpdateFormat) -> Market {
+    Market::with(1, false, |spec| spec.rounds.format = format)
+}
+
+/// What was signed for a round: digests of the update and of the model it was trained from.
+fn signed(market: &Market, person: &Person, round: u32) -> Option<(Digest, Digest)> {
+    let path = Store::guard(&person.config.folder);
+    let guard = Guard::open(&path, person.wallet.node_signer()).unwrap();
+    let signed = guard.update_of(market.spec.market, market.task, Round(round))?;
+    Some((signed.header.body.update, signed.header.body.base_model))
+}
+
+/// The update of a round as it must have been, and what it leaves out; by the model it began with.
+fn expected(
+    market: &Market,
+    person: &Person,
+    round: u32,
+    carried: Option<&[f32]>,
+) -> (Digest, Option<Vec<f32>>) {
+    let (_, base) = signed(market, person, round).unwrap();
+    let spec = &market.spec;
+    let bytes = market.client().blob(base, florin_work::model_bytes(spec)).unwrap();
+    let base = florin_work::check_model(spec, &bytes).unwrap();
+    let seed = round_seed(person.config.seed, market.task, Round(round));
+    let trained = engine(EngineKind::Reference, 1)
+        .unwrap()
+        .train(
+            &florin_work::model_spec(&spec.model),
+            &base,
+            &person.data,
+            &florin_work::training(&spec.training),
+            seed,
+            &mut |_| ControlFlow::Continue(()),
+        )
+        .unwrap();
+    let delta = trained.params.iter().zip(&base).map(|(own, base)| own - base).collect();
+    let written = florin_work::encode_update(spec, delta, carried, seed).unwrap();
+    (blob_digest(&written.bytes), written.residual)
+}
+
+fn sent(market: &Market, person: &Person, round: u32) -> Digest {
+    signed(market, person, round).unwrap().0
+}
+
+#[test]
+fn what_an_update_leaves_out_is_carried_by_the_next() {
+    let market = market(TOP_K);
+    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+    let done = person.run(&market, None).unwrap();
+    assert!(done.finished && done.claimed > Amount::ZERO, "{:?}", done.statements);
+    let mut carried = None;
+    for round in 1..=3 {
+        let (update, residual) = expected(&market, &person, round, carried.as_deref());
+        assert_eq!(sent(&market, &person, round), update, "round {round}");
+        let bare = expected(&market, &person, round, None).0;
+        assert_eq!(update == bare, round == 1, "round {round}: carrying makes a difference");
+        carried = residual;
+    }
+    let folder = person.config.folder.join(market.task.to_string());
+    for round in 1..=3 {
+        let left = folder.join(format!("{round}/residual.safetensors"));
+        assert!(!left.exists(), "nothing is left of round {round}");
+    }
+}
+
+#[test]
+fn a_stop_after_any_step_sends_the_same_bytes() {
+    for format in [UpdateFormat::Int8, TOP_K] {
+        let digests = |stop: Option<usize>, lose_file: bool| {
+            let market = market(format);
+            let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+            let first = person.run(&market, stop).unwrap();
+            if lose_file {
+                // As if it had been killed between the residual and the update.
+                let folder = person.config.folder.join(market.task.to_string());
+                for round in 1..=3 {
+                    let _ =
+                        std::fs::remove_file(folder.join(format!("{round}/update.safetensors")));
+                }
+            }
+            if !first.finished {
+                assert!(person.run(&market, None).unwrap().finished, "{format:?} {stop:?}");
+            }
+            assert!(person.lost().is_empty(), "{format:?} {stop:?}: {:?}", person.lost());
+            let all = (1..=3).map(|round| sent(&market, &person, round)).collect::<Vec<_>>();
+            (all, person.events)
+        };
+        let (whole, events) = digests(None, false);
+        for stop in 1..events.len() {
+            assert_eq!(digests(Some(stop), false).0, whole, "{format:?}, stopped after {stop}");
+        }
+        let trained = |event: &Event| matches!(event, Event::Trained { .. });
+        for (at, _) in events.iter().enumerate().filter(|(_, event)| trained(event)) {
+            assert_eq!(digests(Some(at + 1), true).0, whole, "{format:?}, lost after {at}");
+        }
+    }
+}
+
+#[test]
+fn after_a_missed_round_nothing_is_carried() {
+    let market = market(TOP_K);
+    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+    let fails = Arc::clone(&person.engine.fails_next);
+    let done = person.run_until(&market, |event| {
+        match event {
+            Event::Reported { statement } if statement.round == Round(1) => {
+                fails.store(true, Ordering::SeqCst);
+            }
+            Event::RoundLost { .. } => market.pass_commit_deadline(),
+            _ => {}
+        }
+        false
+    });
+    assert!(done.unwrap().finished);
+    assert_eq!(person.lost(), ["TRAINING_FAILED"]);
+    assert_eq!(signed(&market, &person, 2), None);
+    let bare = expected(&market, &person, 3, None).0;
+    assert_eq!(sent(&market, &person, 3), bare);
+}
+
+#[test]
+fn where_the_model_did_not_move_nothing_is_carried() {
+    let market = market(TOP_K);
+    market.lie(Lie::LostUpdate);
+    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+    person.run(&market, None).unwrap();
+    for round in 1..=3 {
+        let (update, base) = signed(&market, &person, round).unwrap();
+        assert_eq!(base, market.spec.base_model);
+        assert_eq!(update, expected(&market, &person, round, None).0, "round {round}");
+    }
+}
+
+#[test]
+fn a_residual_that_cannot_be_read_is_dropped_and_told() {
+    let market = market(TOP_K);
+    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+    let asked_twice = |event: &Event| matches!(event, Event::Asked { round: Round(2), .. });
+    assert!(!person.run_until(&market, asked_twice).unwrap().finished);
+    let folder = person.config.folder.join(market.task.to_string());
+    // The stop may come with the round trained already; then it is trained again.
+    let _ = std::fs::remove_file(folder.join("2/update.safetensors"));
+    std::fs::write(folder.join("1/residual.safetensors"), b"torn").unwrap();
+    assert!(person.run(&market, None).unwrap().finished);
+    let lost = |event: &&Event| matches!(event, Event::ResidualLost { round: Round(1), .. });
+    assert_eq!(person.events.iter().filter(lost).count(), 1, "{:?}", person.events);
+    assert_eq!(sent(&market, &person, 2), expected(&market, &person, 2, None).0);
+}

@@ -1,0 +1,292 @@
+//! `florin bench wire`: what each format of updates saves in bytes, and what it costs in accuracy.
+//!
+//! The demonstration's task, with its eight participants and their behaviours, is trained in memory: real training, the
+//! production code for writing, reading, valuing and aggregating updates, and the plain-Rust engine. Formats are compared
+//! on the same rows, initial models and batches; the accuracy is that of the last model on rows that nobody in the market
+//! has seen.
+
+use std::fmt::Write as _;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use anyhow::Context;
+use florin_learning::mapped::MEMORY;
+use florin_learning::{Dataset, Evaluator, Reference, Trainer};
+use florin_participant::BehaviourKind;
+use florin_protocol::limits::PUBLIC_STEPS_MAX;
+use florin_protocol::{
+    Address, ChainId, Digest, Entry, Market, Round, Scope, TaskSpec, Tick, UpdateFormat,
+    blob_digest, draw_rows, round_seed,
+};
+use florin_work::{Committed, Inputs, carry_out, check_model, encode_update, update_bytes};
+
+use super::Row;
+use super::contribution::refresh_page;
+use crate::demo::{plan, stage};
+use crate::show::{self, Table};
+use crate::task_file::{self, Parties};
+
+/// The page that has the table.
+const PAGE: &str = "operations.md";
+
+/// One way of sending updates.
+#[derive(Debug, Clone, Copy)]
+struct Way {
+    name: &'static str,
+    format: UpdateFormat,
+    /// Whether participants send later what an update left out.
+    carries: bool,
+}
+
+const fn top_k(name: &'static str, permille: u16, carries: bool) -> Way {
+    Way { name, format: UpdateFormat::TopK { permille }, carries }
+}
+
+/// The first is what the others are held against.
+const WAYS: [Way; 8] = [
+    Way { name: "f32", format: UpdateFormat::F32, carries: false },
+    Way { name: "bf16", format: UpdateFormat::Bf16, carries: false },
+    Way { name: "int8", format: UpdateFormat::Int8, carries: false },
+    top_k("top_k 200", 200, true),
+    top_k("top_k 50", 50, true),
+    top_k("top_k 50, nothing carried", 50, false),
+    top_k("top_k 10", 10, true),
+    top_k("top_k 10, nothing carried", 10, false),
+];
+
+/// What a way of sending came to.
+struct Measured {
+    way: Way,
+    bytes: u64,
+    /// Share of the test rows that the last model gets right, for each seed.
+    accuracy: Vec<f64>,
+}
+
+pub(super) fn run(seeds: u64, docs: Option<&Path>) -> anyhow::Result<Vec<Row>> {
+    let mut all: Vec<Measured> =
+        WAYS.iter().map(|way| Measured { way: *way, bytes: 0, accuracy: Vec::new() }).collect();
+    for seed in 1..=seeds {
+        let town = Town::of(seed)?;
+        for measured in &mut all {
+            let spec = town.spec_in(measured.way.format);
+            measured.bytes = update_bytes(&spec);
+            measured.accuracy.push(town.play(&spec, measured.way.carries)?);
+        }
+    }
+    let lines = lines(&all);
+    let mut table = Table::new(&HEADS);
+    for line in &lines {
+        table.row(line.each_ref().map(|cell| cell.as_str().into()));
+    }
+    table.print();
+    if let Some(folder) = docs {
+        refresh_page(&folder.join(PAGE), &[("wire", markdown(&lines))])?;
+    }
+    let rows = all.iter().flat_map(|measured| {
+        let name = measured.way.name;
+        let (mean, spread) = mean_and_spread(&measured.accuracy);
+        [
+            Row::plain(format!("{name}: an update"), measured.bytes as f64, "bytes"),
+            Row::plain(format!("{name}: accuracy"), mean, ""),
+            Row::plain(format!("{name}: its standard deviation"), spread, ""),
+        ]
+    });
+    Ok(rows.collect())
+}
+
+const HEADS: [&str; 5] =
+    ["format", ">bytes", ">of f32", ">accuracy, %", ">difference to f32, points"];
+
+/// The table's lines as text.
+fn lines(all: &[Measured]) -> Vec<[String; 5]> {
+    let Some(plain) = all.first() else { return Vec::new() };
+    let line = |measured: &Measured| {
+        let percent = |(mean, spread): (f64, f64)| {
+            (format!("{:.1} ± {:.1}", 100.0 * mean, 100.0 * spread), mean)
+        };
+        let pairs = measured.accuracy.iter().zip(&plain.accuracy);
+        let differences: Vec<f64> = pairs.map(|(own, plain)| own - plain).collect();
+        [
+            measured.way.name.to_owned(),
+            show::thousands(&measured.bytes.to_string()),
+            format!("{:.3}", measured.bytes as f64 / plain.bytes as f64),
+            percent(mean_and_spread(&measured.accuracy)).0,
+            percent(mean_and_spread(&differences)).0,
+        ]
+    };
+    all.iter().map(line).collect()
+}
+
+fn markdown(lines: &[[String; 5]]) -> String {
+    let heads = HEADS.map(|head| head.trim_start_matches('>')).join(" | ");
+    let mut text = format!("\n| {heads} |\n|---|--:|--:|--:|--:|\n");
+    for line in lines {
+        let _ = writeln!(text, "| {} |", line.join(" | "));
+    }
+    text.push('\n');
+    text
+}
+
+/// Mean and standard deviation of a sample.
+fn mean_and_spread(values: &[f64]) -> (f64, f64) {
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (mean, (squares / (n - 1.0).max(1.0)).sqrt())
+}
+
+/// The demonstration's task and people, in memory.
+struct Town {
+    seed: u64,
+    spec: TaskSpec,
+    base: Vec<u8>,
+    holdout: Committed,
+    test: Dataset,
+    people: Vec<(BehaviourKind, Dataset)>,
+}
+
+/// What an update left out, and who sent it.
+type Kept = Vec<Option<Vec<f32>>>;
+
+impl Town {
+    fn of(seed: u64) -> anyhow::Result<Self> {
+        let stage::Dealt { holdout, test, shards } = stage::deal(seed)?;
+        let folder = tempfile::tempdir()?;
+        florin_learning::data::save(&holdout, &folder.path().join("holdout.florin"))?;
+        let parties = Parties {
+            market: Market { chain: ChainId(0), genesis: Digest::default() },
+            buyer: Address([1; 20]),
+            coordinator: Address([2; 20]),
+            now: Tick(0),
+        };
+        let file = folder.path().join("task.toml");
+        std::fs::write(
+            &file,
+            plan::task_file(seed, plan::ROUNDS, UpdateFormat::F32, parties.coordinator),
+        )?;
+        let ready = task_file::read(&file, &parties)?;
+        let kind = |behaviour: plan::Behaviour| match behaviour {
+            plan::Behaviour::Honest => BehaviourKind::Honest,
+            plan::Behaviour::Noise => BehaviourKind::Noise,
+            plan::Behaviour::Flip => BehaviourKind::Flipped,
+            plan::Behaviour::Idle => BehaviourKind::Idle,
+        };
+        let kinds = plan::PARTICIPANTS.into_iter().map(|(_, behaviour)| kind(behaviour));
+        Ok(Self {
+            seed,
+            spec: ready.spec,
+            base: ready.base_model,
+            holdout: Committed::new(holdout),
+            test,
+            people: kinds.zip(shards).collect(),
+        })
+    }
+
+    fn spec_in(&self, format: UpdateFormat) -> TaskSpec {
+        let mut spec = self.spec.clone();
+        spec.rounds.format = format;
+        spec
+    }
+
+    /// Trains the whole task; returns the accuracy of its last model.
+    fn play(&self, spec: &TaskSpec, carries: bool) -> anyhow::Result<f64> {
+        let mut engine = Reference::new();
+        let (mut base, mut previous) = (self.base.clone(), Vec::<Vec<u8>>::new());
+        let mut exposed = Vec::new();
+        let mut kept: Kept = vec![None; self.people.len()];
+        for round in 1..=spec.rounds.count {
+            let (entries, updates) = self.updates(spec, round, &base, &mut kept)?;
+            if !carries {
+                kept.fill(None);
+            }
+            let scope = Scope { market: spec.market, task: spec.id(), round: Round(round) };
+            let drawn = draw_rows(&spec.holdout, &exposed, round_seed(scope, &[], &entries))?;
+            let shown = self.holdout.show(&drawn).context("drawn rows are in the holdout")?;
+            exposed.extend(&drawn);
+            let inputs = Inputs {
+                spec,
+                base: &base,
+                drawn: &drawn,
+                holdout: &shown.to_bytes(),
+                entries: &entries,
+                updates: &updates,
+                previous: &previous,
+                room: &MEMORY,
+            };
+            let model = carry_out(&inputs, &mut engine)?.model;
+            if model == base {
+                // As participants do: what was left out of a round that changed nothing is trained again.
+                kept.fill(None);
+            }
+            previous.insert(0, std::mem::replace(&mut base, model));
+            previous.truncate(PUBLIC_STEPS_MAX);
+        }
+        let params: Vec<f64> = check_model(spec, &base)?.into_iter().map(f64::from).collect();
+        let model = florin_work::model_spec(&spec.model);
+        let right = engine.correct(&model, &params, &self.test)?;
+        Ok(right as f64 / self.test.rows() as f64)
+    }
+
+    /// Everybody's update of a round. What is left out replaces what was carried.
+    fn updates(
+        &self,
+        spec: &TaskSpec,
+        round: u32,
+        base: &[u8],
+        kept: &mut Kept,
+    ) -> anyhow::Result<(Vec<Entry>, Vec<Vec<u8>>)> {
+        let model = florin_work::model_spec(&spec.model);
+        let how = florin_work::training(&spec.training);
+        let base = check_model(spec, base)?;
+        let mut made = (Vec::new(), Vec::new());
+        for ((member, (kind, own)), kept) in (1_u8..).zip(&self.people).zip(kept) {
+            let seed = self.seed << 32 | u64::from(round) << 8 | u64::from(member);
+            let mut behaviour = kind.behaviour();
+            let data = behaviour.data(own)?;
+            let mut train = || {
+                let go_on = &mut |_| ControlFlow::Continue(());
+                let trained = Reference::new().train(&model, &base, &data, &how, seed, go_on)?;
+                Ok(trained.params.iter().zip(&base).map(|(own, base)| own - base).collect())
+            };
+            let delta = behaviour.delta(base.len(), seed, &mut train)?;
+            let written = encode_update(spec, delta, kept.as_deref(), seed)?;
+            *kept = written.residual;
+            let (rows, update) = (own.rows() as u64, blob_digest(&written.bytes));
+            made.0.push(Entry {
+                sender: Address([member; 20]),
+                header: update,
+                update,
+                salt: update,
+                rows_declared: rows,
+                rows_counted: rows,
+                bond: spec.budget.bond_per_row.mul_div_down(rows.into(), 1)?,
+                order: member.into(),
+            });
+            made.1.push(written.bytes);
+        }
+        Ok(made)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_bytes_share_accuracy_and_the_difference_seed_by_seed() {
+        let measured = |at: usize, bytes, accuracy: [f64; 2]| Measured {
+            way: WAYS[at],
+            bytes,
+            accuracy: accuracy.to_vec(),
+        };
+        let all = [measured(0, 20_000, [0.90, 0.94]), measured(2, 5_100, [0.88, 0.94])];
+        let text = markdown(&lines(&all));
+        let lines: Vec<&str> = text.trim().lines().collect();
+        assert_eq!(
+            lines[0],
+            "| format | bytes | of f32 | accuracy, % | difference to f32, points |"
+        );
+        assert_eq!(lines[2], "| f32 | 20,000 | 1.000 | 92.0 ± 2.8 | 0.0 ± 0.0 |");
+        assert_eq!(lines[3], "| int8 | 5,100 | 0.255 | 91.0 ± 4.2 | -1.0 ± 1.4 |");
+    }
+}

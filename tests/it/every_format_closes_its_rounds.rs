@@ -1,0 +1,45 @@
+//! Every format closes its rounds: updates are taken, valued, paid and audited with no difference, and have the length
+//! that the format says.
+
+use crate::support::{On, Plan, TestMarket};
+
+/// Trains a task in one format; returns the length of its updates.
+fn trained_paid_and_audited(format: &'static str) -> u64 {
+    let market = TestMarket::open(Plan { format, ..Plan::honest(On::Embedded, 2) });
+    let task = market.run();
+    let view = market.view(task);
+    for round in 1..=2 {
+        let report = market.report(task, round);
+        assert_eq!(report.entries.len(), 3, "{format}, round {round}: {report:?}");
+        let valuation = report.valuation.expect("the round was valued");
+        assert!(valuation.total_nano > 0, "{format}, round {round}: {valuation:?}");
+    }
+    let last = market.report(task, 2);
+    assert!(last.metrics.unwrap().correct_after * 2 > last.metrics.unwrap().rows, "it learns");
+    for name in ["ann", "ben", "cy"] {
+        let account = market.account(name);
+        let earned = last.standings[&account].data;
+        assert!(!earned.is_zero(), "{format}: {name} earned nothing");
+        assert_eq!(market.ledger().claimed(task, account).unwrap().paid, earned, "{format}");
+    }
+    let audit = ["audit", &task.to_string(), "--engine", "reference", "--json"];
+    let said = market.ask(&audit).expect(0).json();
+    assert_eq!((&said["rounds"], &said["differences"]), (&2.into(), &serde_json::json!([])));
+    let entry = &market.report(task, 1).entries[0];
+    let length = florin_work::update_bytes(&view.spec);
+    let bytes = market.client().blob(entry.update, length).unwrap();
+    assert_eq!(bytes.len() as u64, length, "{format}");
+    length
+}
+
+#[test]
+fn updates_of_half_a_quarter_and_a_tenth_of_the_bytes_are_trained_paid_and_audited() {
+    // 650 numbers: 2600 bytes as they are.
+    let lengths =
+        ["{ kind = \"bf16\" }", "{ kind = \"int8\" }", "{ kind = \"top_k\", permille = 50 }"]
+            .map(trained_paid_and_audited);
+    let [bf16, int8, top_k] = lengths;
+    assert!(bf16 > 1300 && bf16 < 1600, "{lengths:?}");
+    assert!(int8 > 650 && int8 < 1100, "{lengths:?}");
+    assert!(top_k > 8 * 33 && top_k < 500, "{lengths:?}");
+}
