@@ -2,7 +2,7 @@
 
 use florin_learning::params::{Squares, norm as norm_of};
 use florin_learning::tensors::{self, DecodeError, decode, encoded_len};
-use florin_learning::wire::{self, EncodeError, Encoded};
+use florin_learning::wire::{self, EncodeError, Encoded, Format};
 use florin_learning::{ModelSpec, TensorSpec};
 use florin_protocol::{Code, Model, Rejection, TaskSpec};
 
@@ -77,7 +77,8 @@ pub fn check_model(spec: &TaskSpec, bytes: &[u8]) -> Result<Vec<f32>, Rejection>
 /// # Errors
 /// A [`Rejection`] that names what is wrong.
 pub fn inspect_model(spec: &TaskSpec, bytes: &[u8]) -> Result<(), Rejection> {
-    walk(&model_spec(&spec.model), bytes, &mut |_, _| {}).map_err(|error| rejection(&error))
+    wire::walk(&model_spec(&spec.model), Format::F32, bytes, &mut |_, _| {})
+        .map_err(|error| rejection(&error))
 }
 
 /// What is known of an update that passed every check.

@@ -150,7 +150,6 @@ pub fn walk(
     }
 }
 
-/// The tensors of a file in this format, in its order.
 /// Whether the first of `total` bytes that are still arriving hold the whole header of an update in this format, and it is
 /// right; `false` as long as more of it must come. What [`walk`] would refuse before a number is refused here.
 pub fn check_header(
@@ -162,6 +161,7 @@ pub fn check_header(
     header::check(&sections(model, format), first, total)
 }
 
+/// The tensors of a file in this format, in its order.
 fn sections(model: &ModelSpec, format: Format) -> Vec<Section> {
     let all = |dtype| {
         let section = move |TensorSpec { name, shape }| Section { name, dtype, shape };
