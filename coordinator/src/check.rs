@@ -225,9 +225,14 @@ fn check_blobs(data: &Path, parts: &mut Vec<Finding>) -> io::Result<Present> {
         }
     }
     parts.push(Finding::good("blobs", count, bytes, "files have their digests"));
-    let left = leftovers(&root.join("partial"))?;
-    if left.0 > 0 {
-        parts.push(Finding::note("blobs", left.0, left.1, "uploads that were never finished"));
+    for (folder, what) in [
+        ("partial", "writes that were never finished"),
+        ("uploads", "uploads that are not finished"),
+    ] {
+        let left = leftovers(&root.join(folder))?;
+        if left.0 > 0 {
+            parts.push(Finding::note("blobs", left.0, left.1, what));
+        }
     }
     parts.extend(damaged);
     Ok(present)

@@ -73,6 +73,8 @@ pub(crate) struct Bench {
     #[command(flatten)]
     pub(crate) door: BenchDoor,
     #[command(flatten)]
+    pub(crate) uploads: BenchUploads,
+    #[command(flatten)]
     pub(crate) wire: BenchWire,
 }
 
@@ -99,6 +101,19 @@ pub(crate) struct BenchDoor {
     #[arg(long, value_name = "N", default_value_t = 2_000,
           value_parser = clap::value_parser!(u32).range(1..=20_000))]
     pub(crate) connections: u32,
+}
+
+/// What only `florin bench uploads` listens to.
+#[derive(Debug, Args)]
+pub(crate) struct BenchUploads {
+    /// uploads: large updates at once; fewer where the disk has no room for them
+    #[arg(long, value_name = "N", default_value_t = 32,
+          value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub(crate) uploads: u32,
+    /// uploads: size of each, in MB
+    #[arg(long, value_name = "MB", default_value_t = 256,
+          value_parser = clap::value_parser!(u32).range(1..=4_000))]
+    pub(crate) megabytes: u32,
 }
 
 /// What only `florin bench contribution` listens to.
@@ -160,6 +175,8 @@ pub(crate) enum BenchName {
     Round,
     /// Honest requests beside thousands of slow, idle and dribbling connections
     Door,
+    /// Large updates at once, beside copying and hashing the same bytes
+    Uploads,
     /// A start on a journal of a million events, with snapshots and without
     Recovery,
     /// What attackers of the demonstration's market earn, beside what they earn honestly

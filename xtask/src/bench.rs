@@ -17,13 +17,14 @@ enum Neighbours {
     Contribution,
 }
 
-const BENCHMARKS: [(&str, Neighbours); 10] = [
+const BENCHMARKS: [(&str, Neighbours); 11] = [
     ("aggregate", Neighbours::Learning),
     ("train", Neighbours::Learning),
     ("ledger", Neighbours::Nobody),
     ("server", Neighbours::Flower),
     ("round", Neighbours::Flower),
     ("door", Neighbours::Nobody),
+    ("uploads", Neighbours::Nobody),
     ("recovery", Neighbours::Nobody),
     ("contribution", Neighbours::Contribution),
     ("attacks", Neighbours::Nobody),

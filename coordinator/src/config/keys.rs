@@ -162,6 +162,44 @@ pub const KEYS: &[Key] = &[
         variable: "FLORIN_COORDINATOR_VALUATIONS_MAX",
     },
     Key {
+        name: "uploads.disk_mib_max",
+        meaning: "most MiB that unfinished uploads may hold together: one that is being sent \
+                  counts in full from its beginning, one whose sender is away with what came",
+        bounds: "1 to 1073741824, default 65536",
+        example: "65536",
+        variable: "FLORIN_COORDINATOR_UPLOADS_DISK_MIB_MAX",
+    },
+    Key {
+        name: "uploads.task_mib_max",
+        meaning: "most MiB that those of one task may hold, so that no task takes the others' \
+                  room",
+        bounds: "1 to 1073741824, default 16384",
+        example: "16384",
+        variable: "FLORIN_COORDINATOR_UPLOADS_TASK_MIB_MAX",
+    },
+    Key {
+        name: "uploads.sender_mib_max",
+        meaning: "most MiB that those of one sender may hold",
+        bounds: "1 to 1073741824, default 8192",
+        example: "8192",
+        variable: "FLORIN_COORDINATOR_UPLOADS_SENDER_MIB_MAX",
+    },
+    Key {
+        name: "uploads.free_mib_min",
+        meaning: "MiB that uploads leave free on the disk, for journal and ledger",
+        bounds: "0 to 1073741824, default 512",
+        example: "512",
+        variable: "FLORIN_COORDINATOR_UPLOADS_FREE_MIB_MIN",
+    },
+    Key {
+        name: "uploads.partial_ms_max",
+        meaning: "milliseconds that an unfinished upload is kept whose sender does not come \
+                  back; the end of its round ends it sooner",
+        bounds: "1000 to 2592000000, default 86400000",
+        example: "86400000",
+        variable: "FLORIN_COORDINATOR_UPLOADS_PARTIAL_MS_MAX",
+    },
+    Key {
         name: "rate.address_per_second",
         meaning: "requests a second that one IPv4 address or IPv6 /64 may make for long",
         bounds: "1 to 1000000, default 500",

@@ -14,9 +14,9 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::App;
+use super::blobs::holdout_bytes;
 use super::error::{ApiError, ApiResult};
 use super::extract::{Asked, At, SMALL_BYTES_MAX, Said, Verified, check_task};
-use super::upload::holdout_bytes;
 use crate::config::{Config, MIB, WAIT_MS_MAX};
 use crate::engine::state::Past;
 use crate::engine::{Event, Verdict};

@@ -60,7 +60,7 @@ pub enum BlobError {
 }
 
 impl BlobError {
-    fn of(error: io::Error) -> Self {
+    pub(super) fn of(error: io::Error) -> Self {
         if is_full(&error) { Self::Full } else { Self::Failed(error) }
     }
 }
@@ -110,6 +110,19 @@ impl Blobs {
         let path = self.partial.join(self.next.fetch_add(1, Ordering::Relaxed).to_string());
         let file = File::options().create_new(true).read(true).write(true).open(&path)?;
         Ok(Partial { file, path })
+    }
+
+    /// Goes on with a file that an upload has written; from then on it is the blob's.
+    pub(super) fn adopt(
+        &self,
+        from: &Path,
+        file: File,
+        hasher: blake3::Hasher,
+        bytes: u64,
+    ) -> Result<BlobWriter, BlobError> {
+        let path = self.partial.join(self.next.fetch_add(1, Ordering::Relaxed).to_string());
+        fs::rename(from, &path)?;
+        Ok(BlobWriter { held: Held::File(Partial { file, path }), hasher, bytes })
     }
 
     /// Keeps some bytes.

@@ -10,6 +10,7 @@ mod recovery;
 mod round;
 mod server;
 mod train;
+mod uploads;
 mod wire;
 
 use anyhow::Context;
@@ -106,6 +107,7 @@ pub(super) fn run(arguments: &Bench) -> anyhow::Result<Exit> {
         BenchName::Round => of_rows(with_peer(round::run()?, arguments)?)?,
         BenchName::Server => of_rows(with_peer(server::run()?, arguments)?)?,
         BenchName::Door => of_rows(door::run(arguments.door.connections)?)?,
+        BenchName::Uploads => of_rows(uploads::run(&arguments.uploads)?)?,
         BenchName::Recovery => of_rows(recovery::run()?)?,
         BenchName::Attacks => of_rows(attacks::run()?)?,
         BenchName::Wire => {
