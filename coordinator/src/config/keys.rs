@@ -147,8 +147,8 @@ pub const KEYS: &[Key] = &[
     },
     Key {
         name: "work_memory_mib",
-        meaning: "MiB of decoded updates that are held in memory while a round is valued; those of a \
-                  larger round lie in a file without a name in the data folder",
+        meaning: "MiB of decoded updates that are held in memory, by all rounds that are valued at once; those \
+                  of a larger round lie in a file without a name in the data folder",
         bounds: "1 to 1048576, default 1024",
         example: "1024",
         variable: "FLORIN_COORDINATOR_WORK_MEMORY_MIB",

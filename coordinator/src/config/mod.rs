@@ -309,10 +309,13 @@ impl Config {
         self.body_mib_max.saturating_mul(MIB)
     }
 
-    /// Where the decoded updates of a round lie while it is valued.
+    /// Where the decoded updates of a round lie while it is valued: each of the rounds that are valued at once has its
+    /// share of the memory.
     #[must_use]
     pub fn room(&self) -> Room {
-        Room { memory_max: self.work_memory_mib.saturating_mul(MIB), folder: self.data.clone() }
+        let at_once = u64::try_from(self.valuations_max).unwrap_or(u64::MAX).max(1);
+        let memory_max = self.work_memory_mib.saturating_mul(MIB) / at_once;
+        Room { memory_max, folder: self.data.clone() }
     }
 
     /// How long a body of `bytes` may take.

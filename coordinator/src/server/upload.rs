@@ -156,7 +156,7 @@ impl Taking<'_> {
         check_arrived(writer.bytes(), || writer.digest(), header)?;
         let _room = app.room_for(Room::Updates, header.bytes).await?;
         // It is checked faster than another thread wakes up.
-        florin_work::check_update(spec, &writer.read_back()?)?;
+        florin_work::inspect_update(spec, &writer.read_back()?)?;
         let (kept, answer) = oneshot::channel();
         app.host().blobs().keep_then(
             writer,
