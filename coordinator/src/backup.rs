@@ -187,6 +187,8 @@ pub fn restore<E: From<BackupError>>(
     if !is_empty(data)? {
         return Err(BackupError::NotEmpty(data.to_owned()).into());
     }
+    // Without a slash behind it, or the folder beside it would lie in it.
+    let data = &data.components().collect::<PathBuf>();
     let mut unfinished = data.as_os_str().to_owned();
     unfinished.push(".unfinished");
     let unfinished = PathBuf::from(unfinished);
@@ -200,6 +202,7 @@ pub fn restore<E: From<BackupError>>(
         copier.file(&from.join(name), &unfinished.join(name))?;
     }
     copier.blobs(&from.join("blobs"), &unfinished.join("blobs"))?;
+    sync_folder(&unfinished).map_err(|source| failed(&unfinished, source))?;
     check(&unfinished, &manifest)?;
     if data.is_dir() {
         fs::remove_dir(data).map_err(|source| failed(data, source))?;
@@ -246,6 +249,8 @@ impl Copier {
                 fs::create_dir_all(folder).map_err(|source| failed(folder, source))?;
                 self.file(&path, &to)?;
                 sync_folder(folder).map_err(|source| failed(folder, source))?;
+                let above = folder.parent().map_or(Ok(()), sync_folder);
+                above.map_err(|source| failed(folder, source))?;
             }
         }
         sync_folder(to).map_err(|source| failed(to, source))

@@ -161,9 +161,11 @@ impl Opened {
             })
         });
         let seen = app.door();
+        let sweeping = tokio::spawn(server::sweep(app.clone()));
         let asked = control::listen(&config.data)
             .map(|control| tokio::spawn(control.serve(host.clone(), config.data.clone())));
         server::listen::serve(listener, router(app), &config, tls, seen, until).await;
+        sweeping.abort();
         if let Some(asked) = asked {
             asked.abort();
         }

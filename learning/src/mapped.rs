@@ -4,7 +4,7 @@
 //! else. So a round of a hundred updates of a gigabyte takes the memory that there is, and no more.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read as _};
 use std::ops::Deref;
 use std::path::PathBuf;
 
@@ -62,6 +62,16 @@ pub struct Room {
 }
 
 impl Room {
+    /// What is left of it once these rows are there.
+    #[must_use]
+    pub fn beside(&self, rows: &Rows) -> Self {
+        let taken = match &rows.held {
+            Held::Memory(numbers) => size_of_val(&**numbers) as u64,
+            Held::File(_) => 0,
+        };
+        Self { memory_max: self.memory_max.saturating_sub(taken), folder: self.folder.clone() }
+    }
+
     /// Everything in memory.
     pub const fn memory() -> Self {
         Self { memory_max: u64::MAX, folder: PathBuf::new() }
@@ -168,11 +178,23 @@ impl From<Vec<Vec<f32>>> for Rows {
     }
 }
 
+/// Fills a new file with so many zeros.
+fn take_blocks(mut file: &File, bytes: u64) -> io::Result<()> {
+    use rustix::fs::{FallocateFlags, fallocate};
+    match fallocate(file, FallocateFlags::empty(), 0, bytes) {
+        // File systems over a network may not know it.
+        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
+            io::copy(&mut io::repeat(0).take(bytes), &mut file).map(|_| ())
+        }
+        taken => Ok(taken?),
+    }
+}
+
 #[expect(unsafe_code, reason = "mapping a file; there is no safe way")]
 fn scratch(bytes: u64, room: &Room) -> io::Result<MmapMut> {
     let file = tempfile::tempfile_in(&room.folder)?;
     // The blocks are taken now: a disk that fills up later would end the process in mid-write.
-    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes)?;
+    take_blocks(&file, bytes)?;
     // SAFETY: the file has no name, so nobody else can open, change or shorten it.
     unsafe { MmapMut::map_mut(&file) }
 }

@@ -51,6 +51,13 @@ pub fn encode(model: &ModelSpec, values: &[f32]) -> Result<Vec<u8>, ParamsError>
     Ok(bytes)
 }
 
+/// Whether the first of `total` bytes that are still arriving hold the whole header, and it is right: all lengths,
+/// names, shapes, types and places, in the canonical form. `false` as long as more of it must come. Whatever
+/// [`decode`] would refuse before it looks at a number is refused here, in the same words.
+pub fn check_header(model: &ModelSpec, first: &[u8], total: u64) -> Result<bool, DecodeError> {
+    header::check(&sections(model), first, total)
+}
+
 /// The numbers of a model's tensors in the model's order. Lengths are checked before the header is
 /// looked at, the header before a number is read; every number is finite when this succeeds.
 pub fn decode(model: &ModelSpec, bytes: &[u8]) -> Result<Vec<f32>, DecodeError> {

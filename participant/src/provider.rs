@@ -481,7 +481,9 @@ impl Server<'_, '_> {
         let Served { spec, .. } = served;
         let (model, update) = (model_bytes(spec), update_bytes(spec));
         let models = model.saturating_mul(order.previous.len() as u64);
-        let total = update.saturating_mul(order.entries.len() as u64).saturating_add(models);
+        // Decoded, an update is as long as a model.
+        let decoded = model.max(update);
+        let total = decoded.saturating_mul(order.entries.len() as u64).saturating_add(models);
         if total > ORDER_BYTES_MAX {
             let why =
                 format!("its updates and models have {total} bytes: at most {ORDER_BYTES_MAX}");

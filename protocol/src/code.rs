@@ -104,6 +104,10 @@ codes! {
     MethodNotAllowed = "METHOD_NOT_ALLOWED",
     /// A body of another type than the route takes.
     WrongContentType = "WRONG_CONTENT_TYPE",
+    /// An upload that goes on where the bytes that are here do not end.
+    WrongOffset = "WRONG_OFFSET",
+    /// What uploads may take together is taken: a sender's, a task's or everybody's.
+    QuotaExceeded = "QUOTA_EXCEEDED",
 }
 
 impl fmt::Display for Code {

@@ -99,6 +99,6 @@ pub use task::{
 pub use time::Tick;
 pub use wire::{
     BlobRequest, ClaimProof, EthereumInfo, LedgerInfo, MarketInfo, Phase, TaskSummary, TaskView,
-    WorkQuery, WorkVerdict,
+    UploadState, WorkQuery, WorkVerdict,
 };
 pub use work::{WorkOrder, WorkRecord, WorkResult};

@@ -59,6 +59,16 @@ pub struct EthereumInfo {
     pub rpc: Option<String>,
 }
 
+/// How far an upload has come: its sender goes on with byte `offset`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct UploadState {
+    /// Bytes that the coordinator has.
+    pub offset: u64,
+    /// All its bytes.
+    pub bytes: u64,
+}
+
 /// Where a task is.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,

@@ -65,10 +65,15 @@ pub(crate) struct Bench {
     /// Folder of Python packages (torch, numpy; for contribution shapiq, pyDVL) for the neighbours' rows
     #[arg(long, value_name = "DIR")]
     pub(crate) python: Option<PathBuf>,
+    /// server, round: a neighbour to measure in the same run; `cargo xtask bench` fetches it
+    #[arg(long, value_enum)]
+    pub(crate) peer: Option<PeerArg>,
     #[command(flatten)]
     pub(crate) contribution: BenchContribution,
     #[command(flatten)]
     pub(crate) door: BenchDoor,
+    #[command(flatten)]
+    pub(crate) uploads: BenchUploads,
     #[command(flatten)]
     pub(crate) wire: BenchWire,
 }
@@ -82,6 +87,13 @@ pub(crate) struct BenchWire {
     pub(crate) seeds: u64,
 }
 
+/// Neighbours that are measured only where somebody asks for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PeerArg {
+    /// Flower: a SuperLink and four SuperNodes
+    Flower,
+}
+
 /// What only `florin bench door` listens to.
 #[derive(Debug, Args)]
 pub(crate) struct BenchDoor {
@@ -89,6 +101,19 @@ pub(crate) struct BenchDoor {
     #[arg(long, value_name = "N", default_value_t = 2_000,
           value_parser = clap::value_parser!(u32).range(1..=20_000))]
     pub(crate) connections: u32,
+}
+
+/// What only `florin bench uploads` listens to.
+#[derive(Debug, Args)]
+pub(crate) struct BenchUploads {
+    /// uploads: large updates at once; fewer where the disk has no room for them
+    #[arg(long, value_name = "N", default_value_t = 32,
+          value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub(crate) uploads: u32,
+    /// uploads: size of each, in MB
+    #[arg(long, value_name = "MB", default_value_t = 256,
+          value_parser = clap::value_parser!(u32).range(1..=4_000))]
+    pub(crate) megabytes: u32,
 }
 
 /// What only `florin bench contribution` listens to.
@@ -150,6 +175,8 @@ pub(crate) enum BenchName {
     Round,
     /// Honest requests beside thousands of slow, idle and dribbling connections
     Door,
+    /// Large updates at once, beside copying and hashing the same bytes
+    Uploads,
     /// A start on a journal of a million events, with snapshots and without
     Recovery,
     /// What attackers of the demonstration's market earn, beside what they earn honestly

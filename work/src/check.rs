@@ -2,7 +2,7 @@
 
 use florin_learning::params::{Squares, norm as norm_of};
 use florin_learning::tensors::{self, DecodeError, decode, encoded_len};
-use florin_learning::wire::{self, EncodeError, Encoded};
+use florin_learning::wire::{self, EncodeError, Encoded, Format};
 use florin_learning::{ModelSpec, TensorSpec};
 use florin_protocol::{Code, Model, Rejection, TaskSpec};
 
@@ -70,6 +70,15 @@ fn rejection(error: &DecodeError) -> Rejection {
 /// A [`Rejection`] that names what is wrong.
 pub fn check_model(spec: &TaskSpec, bytes: &[u8]) -> Result<Vec<f32>, Rejection> {
     decode(&model_spec(&spec.model), bytes).map_err(|error| rejection(&error))
+}
+
+/// Checks a model of this task as [`check_model`] does, without keeping its numbers.
+///
+/// # Errors
+/// A [`Rejection`] that names what is wrong.
+pub fn inspect_model(spec: &TaskSpec, bytes: &[u8]) -> Result<(), Rejection> {
+    wire::walk(&model_spec(&spec.model), Format::F32, bytes, &mut |_, _| {})
+        .map_err(|error| rejection(&error))
 }
 
 /// What is known of an update that passed every check.
@@ -143,6 +152,16 @@ fn read_update(
         return Err(Rejection::new(Code::UpdateNormTooLarge, message));
     }
     Ok(Inspected { norm })
+}
+
+/// Whether the first of `total` bytes that are still arriving hold the whole header of an update of this task, and it is
+/// right; `false` as long as more of it must come.
+///
+/// # Errors
+/// The [`Rejection`] that [`inspect_update`] would give for the header or the length, as soon as it can be known.
+pub fn check_update_header(spec: &TaskSpec, first: &[u8], total: u64) -> Result<bool, Rejection> {
+    let (model, format) = (model_spec(&spec.model), format(spec.rounds.format));
+    wire::check_header(&model, format, first, total).map_err(|error| rejection(&error))
 }
 
 /// Writes a delta in the task's format, so that what is decoded is within the task's norm. `carried` is what an earlier

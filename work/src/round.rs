@@ -133,7 +133,7 @@ impl Opened {
             decode_update_into(spec, bytes, deltas.row_mut(at))
                 .map_err(input(&format!("update of {}", entry.sender)))?;
         }
-        let steps = steps(inputs, &base)?;
+        let steps = steps(inputs, &base, &inputs.room.beside(&deltas))?;
         let held = protect(spec.rounds.protection, entries, deltas, &steps);
         Ok(Self { model: model_spec(&spec.model), base, held, holdout })
     }
@@ -195,8 +195,8 @@ fn value(
 }
 
 /// What the rounds before did to the model, the latest first; nothing where nobody asks for it.
-fn steps(inputs: &Inputs<'_>, base: &[f32]) -> Result<Rows, WorkError> {
-    let Inputs { spec, previous, room, .. } = *inputs;
+fn steps(inputs: &Inputs<'_>, base: &[f32], room: &Room) -> Result<Rows, WorkError> {
+    let Inputs { spec, previous, .. } = *inputs;
     let asked = spec.rounds.protection.repeats == Repeats::SetAside;
     let mut steps = Rows::zeros(if asked { previous.len() } else { 0 }, base.len(), room)?;
     let mut after = base.to_vec();

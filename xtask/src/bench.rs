@@ -11,17 +11,20 @@ enum Neighbours {
     Nobody,
     /// PyTorch and NumPy.
     Learning,
+    /// Flower, where `--peer flower` asks for it: its round takes a minute of its own.
+    Flower,
     /// shapiq and pyDVL, with a NumPy of their own.
     Contribution,
 }
 
-const BENCHMARKS: [(&str, Neighbours); 10] = [
+const BENCHMARKS: [(&str, Neighbours); 11] = [
     ("aggregate", Neighbours::Learning),
     ("train", Neighbours::Learning),
     ("ledger", Neighbours::Nobody),
-    ("server", Neighbours::Nobody),
-    ("round", Neighbours::Nobody),
+    ("server", Neighbours::Flower),
+    ("round", Neighbours::Flower),
     ("door", Neighbours::Nobody),
+    ("uploads", Neighbours::Nobody),
     ("recovery", Neighbours::Nobody),
     ("contribution", Neighbours::Contribution),
     ("attacks", Neighbours::Nobody),
@@ -47,6 +50,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode, Failure> {
     florin.arg("bench").args(arguments);
     let packages = match neighbours {
         Neighbours::Nobody => None,
+        Neighbours::Flower if !arguments.iter().any(|word| word.starts_with("--peer")) => None,
+        Neighbours::Flower => Some(tools::flower_bench_if_missing()?),
         Neighbours::Learning => Some(tools::bench_if_missing()?),
         Neighbours::Contribution => Some(tools::contribution_bench_if_missing()?),
     };

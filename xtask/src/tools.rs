@@ -12,6 +12,7 @@ const PYTHON_PINS: &str = "protocol/vectors/requirements.txt";
 const NODE_FOLDER: &str = "protocol/vectors";
 const HTTP_PINS: &str = "tests/schemathesis/requirements.txt";
 const BENCH_PINS: &str = "xtask/peers/requirements.txt";
+const FLOWER_PINS: &str = "xtask/peers/flower-requirements.txt";
 const CONTRIBUTION_PINS: &str = "xtask/peers/contribution-requirements.txt";
 const CONTRACT_PINS: &str = "contracts/requirements.txt";
 
@@ -57,6 +58,14 @@ pub(crate) fn contribution_bench_if_missing() -> Result<PathBuf, Failure> {
         &folder,
         "shapiq and pyDVL to compare with (1 GB on disk)",
     )?;
+    Ok(folder)
+}
+
+/// Fetches Flower, the neighbour of `cargo xtask bench server --peer flower`, and says where it lies.
+pub(crate) fn flower_bench_if_missing() -> Result<PathBuf, Failure> {
+    let folder = process::tools_folder().join("flower");
+    let python = Python::find()?;
+    packages_if_missing(&python, FLOWER_PINS, &folder, "Flower to compare with (300 MB on disk)")?;
     Ok(folder)
 }
 

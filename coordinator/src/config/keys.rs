@@ -147,8 +147,8 @@ pub const KEYS: &[Key] = &[
     },
     Key {
         name: "work_memory_mib",
-        meaning: "MiB of decoded updates that are held in memory while a round is valued; those of a \
-                  larger round lie in a file without a name in the data folder",
+        meaning: "MiB of decoded updates that are held in memory, by all rounds that are valued at once; those \
+                  of a larger round lie in a file without a name in the data folder",
         bounds: "1 to 1048576, default 1024",
         example: "1024",
         variable: "FLORIN_COORDINATOR_WORK_MEMORY_MIB",
@@ -160,6 +160,44 @@ pub const KEYS: &[Key] = &[
         bounds: "1 to 64, default 2",
         example: "2",
         variable: "FLORIN_COORDINATOR_VALUATIONS_MAX",
+    },
+    Key {
+        name: "uploads.disk_mib_max",
+        meaning: "most MiB that unfinished uploads may hold together: one that is being sent \
+                  counts in full from its beginning, one whose sender is away with what came",
+        bounds: "1 to 1073741824, default 65536",
+        example: "65536",
+        variable: "FLORIN_COORDINATOR_UPLOADS_DISK_MIB_MAX",
+    },
+    Key {
+        name: "uploads.task_mib_max",
+        meaning: "most MiB that those of one task may hold, so that no task takes the others' \
+                  room",
+        bounds: "1 to 1073741824, default 16384",
+        example: "16384",
+        variable: "FLORIN_COORDINATOR_UPLOADS_TASK_MIB_MAX",
+    },
+    Key {
+        name: "uploads.sender_mib_max",
+        meaning: "most MiB that those of one sender may hold",
+        bounds: "1 to 1073741824, default 8192",
+        example: "8192",
+        variable: "FLORIN_COORDINATOR_UPLOADS_SENDER_MIB_MAX",
+    },
+    Key {
+        name: "uploads.free_mib_min",
+        meaning: "MiB that uploads leave free on the disk, for journal and ledger",
+        bounds: "0 to 1073741824, default 512",
+        example: "512",
+        variable: "FLORIN_COORDINATOR_UPLOADS_FREE_MIB_MIN",
+    },
+    Key {
+        name: "uploads.partial_ms_max",
+        meaning: "milliseconds that an unfinished upload is kept whose sender does not come \
+                  back; the end of its round ends it sooner",
+        bounds: "1000 to 2592000000, default 86400000",
+        example: "86400000",
+        variable: "FLORIN_COORDINATOR_UPLOADS_PARTIAL_MS_MAX",
     },
     Key {
         name: "rate.address_per_second",

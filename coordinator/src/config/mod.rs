@@ -4,6 +4,7 @@ mod door;
 mod keys;
 mod network;
 mod storage;
+mod uploads;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,6 +20,7 @@ pub use keys::{KEYS, Key};
 pub(crate) use network::holder;
 pub use network::{BadNetwork, Network};
 pub use storage::Journal;
+pub use uploads::Uploads;
 
 /// Longest wait of a long poll, in milliseconds.
 pub const WAIT_MS_MAX: u64 = 30_000;
@@ -92,6 +94,9 @@ pub struct Config {
     /// Rounds that are valued at once.
     #[serde(default = "defaults::valuations_max")]
     pub valuations_max: usize,
+    /// How much unfinished uploads may hold, and how long.
+    #[serde(default)]
+    pub uploads: Uploads,
     /// How many requests who may make.
     #[serde(default)]
     pub rate: Rate,
@@ -208,6 +213,7 @@ impl Config {
             round_mib_max: defaults::round_mib_max(),
             work_memory_mib: defaults::work_memory_mib(),
             valuations_max: defaults::valuations_max(),
+            uploads: Uploads::default(),
             rate: Rate::default(),
             tls: Tls::default(),
             http2: Http2::default(),
@@ -243,7 +249,7 @@ impl Config {
     /// The first that is not.
     pub fn check(&self) -> Result<(), ConfigError> {
         let wide = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
-        let (chain, rate) = (&self.ethereum, &self.rate);
+        let (chain, rate, uploads) = (&self.ethereum, &self.rate, &self.uploads);
         let fee_max_wei = u64::try_from(chain.fee_max_wei).unwrap_or(u64::MAX);
         let all = [
             ("connections_max", wide(self.connections_max), 1, 100_000),
@@ -273,6 +279,11 @@ impl Config {
             ("journal.snapshot_mib", self.journal.snapshot_mib, 1, 1_048_576),
             ("work_memory_mib", self.work_memory_mib, 1, 1_048_576),
             ("valuations_max", wide(self.valuations_max), 1, 64),
+            ("uploads.disk_mib_max", uploads.disk_mib_max, 1, 1_073_741_824),
+            ("uploads.task_mib_max", uploads.task_mib_max, 1, 1_073_741_824),
+            ("uploads.sender_mib_max", uploads.sender_mib_max, 1, 1_073_741_824),
+            ("uploads.free_mib_min", uploads.free_mib_min, 0, 1_073_741_824),
+            ("uploads.partial_ms_max", uploads.partial_ms_max, 1_000, 2_592_000_000),
             ("ethereum.confirmations", chain.confirmations, 1, CONFIRMATIONS_MAX),
             ("ethereum.gas_max", chain.gas_max, 100_000, 1_000_000_000),
             ("ethereum.fee_max_wei", fee_max_wei, 1, 1_000_000_000_000_000),
@@ -298,10 +309,13 @@ impl Config {
         self.body_mib_max.saturating_mul(MIB)
     }
 
-    /// Where the decoded updates of a round lie while it is valued.
+    /// Where the decoded updates of a round lie while it is valued: each of the rounds that are valued at once has its
+    /// share of the memory.
     #[must_use]
     pub fn room(&self) -> Room {
-        Room { memory_max: self.work_memory_mib.saturating_mul(MIB), folder: self.data.clone() }
+        let at_once = u64::try_from(self.valuations_max).unwrap_or(u64::MAX).max(1);
+        let memory_max = self.work_memory_mib.saturating_mul(MIB) / at_once;
+        Room { memory_max, folder: self.data.clone() }
     }
 
     /// How long a body of `bytes` may take.

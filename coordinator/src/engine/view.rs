@@ -176,6 +176,35 @@ impl Engine {
         self.state.tasks.values().filter(move |task| task.wanted.contains(&digest))
     }
 
+    /// Whether this sender's update of this round may still come.
+    #[must_use]
+    pub fn awaits_update(&self, id: TaskId, round: Round, sender: Address) -> bool {
+        let running = self.state.tasks.get(&id).map(|task| &task.stage);
+        let Some(Stage::Revealing(running)) = running else {
+            return false;
+        };
+        running.offer.scope.round == round
+            && running.commits.contains_key(&sender)
+            && !running.updates.contains_key(&sender)
+    }
+
+    /// Whether a task still waits for its model or its holdout.
+    #[must_use]
+    pub fn awaits_blobs(&self, id: TaskId) -> bool {
+        let task = self.state.tasks.get(&id);
+        task.is_some_and(|task| matches!(task.stage, Stage::AwaitingBlobs))
+    }
+
+    /// Why the bytes of this sender's update can never be taken, if they were refused for what they are: a commit is to
+    /// one string of bytes.
+    #[must_use]
+    pub fn refused_for_good(&self, id: TaskId, round: Round, sender: Address) -> Option<Code> {
+        let running = self.state.tasks.get(&id)?.running()?;
+        let (code, _) = running.refused.get(&sender)?;
+        let for_good = [Code::UpdateNotFinite, Code::UpdateWrongSchema, Code::UpdateNormTooLarge];
+        (running.offer.scope.round == round && for_good.contains(code)).then_some(*code)
+    }
+
     /// The records of the round that is being valued, in the order they came.
     #[must_use]
     pub fn open_records(&self, id: TaskId) -> &[(Digest, Signed<WorkRecord>)] {

@@ -15,14 +15,32 @@ pub(super) struct Job<T> {
     pub(super) failures: u32,
 }
 
+/// Where new jobs come from.
+pub(super) trait Incoming<T> {
+    /// The next one; waits for it as long as it takes, or no longer than this.
+    ///
+    /// # Errors
+    /// None came in time, or nobody can send any more.
+    fn take(&self, wait: Option<Duration>) -> Result<T, RecvTimeoutError>;
+}
+
+impl<T> Incoming<T> for Receiver<T> {
+    fn take(&self, wait: Option<Duration>) -> Result<T, RecvTimeoutError> {
+        match wait {
+            None => self.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(wait) => self.recv_timeout(wait),
+        }
+    }
+}
+
 #[derive(Debug)]
-pub(super) struct Delayed<T> {
-    incoming: Receiver<T>,
+pub(super) struct Delayed<T, I = Receiver<T>> {
+    incoming: I,
     waiting: Vec<(Instant, Job<T>)>,
 }
 
-impl<T> Delayed<T> {
-    pub(super) const fn new(incoming: Receiver<T>) -> Self {
+impl<T, I: Incoming<T>> Delayed<T, I> {
+    pub(super) const fn new(incoming: I) -> Self {
         Self { incoming, waiting: Vec::new() }
     }
 
@@ -30,10 +48,10 @@ impl<T> Delayed<T> {
     pub(super) fn next(&mut self) -> Option<Job<T>> {
         let first = (0..self.waiting.len()).min_by_key(|i| self.waiting[*i].0);
         let Some(first) = first else {
-            return self.incoming.recv().ok().map(|what| Job { what, failures: 0 });
+            return self.incoming.take(None).ok().map(|what| Job { what, failures: 0 });
         };
         let wait = self.waiting[first].0.saturating_duration_since(Instant::now());
-        match self.incoming.recv_timeout(wait) {
+        match self.incoming.take(Some(wait)) {
             Ok(what) => Some(Job { what, failures: 0 }),
             Err(RecvTimeoutError::Timeout) => Some(self.waiting.swap_remove(first).1),
             Err(RecvTimeoutError::Disconnected) => None,

@@ -37,7 +37,7 @@ use crate::config::Journal as JournalSettings;
 use crate::control::Files;
 use crate::engine::{Engine, Event, Verdict};
 use crate::identity::Identity;
-use crate::store::{Blobs, Folder, OpenError, Volume};
+use crate::store::{Blobs, Folder, OpenError, Partials, Volume};
 
 /// Commands that may wait for the engine.
 pub const QUEUE_MAX: usize = 1_024;
@@ -135,6 +135,7 @@ pub struct Host {
     mailbox: Mailbox,
     changes: watch::Receiver<Sequences>,
     blobs: Arc<Blobs>,
+    partials: Arc<Partials>,
     files: Files,
     vitals: Vitals,
 }
@@ -205,7 +206,8 @@ impl Host {
         let seen = vitals.clone();
         let files = Files::default();
         let (blobs, held) = (folder.blobs(), Arc::clone(&files));
-        let host = Self { mailbox: mailbox.clone(), changes, blobs, files, vitals };
+        let partials = folder.partials();
+        let host = Self { mailbox: mailbox.clone(), changes, blobs, partials, files, vitals };
         let actor = actor::Actor {
             engine,
             journal,
@@ -327,6 +329,12 @@ impl Host {
     #[must_use]
     pub const fn blobs(&self) -> &Arc<Blobs> {
         &self.blobs
+    }
+
+    /// The uploads that are not whole yet.
+    #[must_use]
+    pub const fn partials(&self) -> &Arc<Partials> {
+        &self.partials
     }
 
     /// Makes the engine look at its clock.

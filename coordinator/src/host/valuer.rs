@@ -2,7 +2,6 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
 
 use florin_learning::{Engine, Room};
 use florin_protocol::{Digest, Rejection, Round, Signed, TaskId, TaskSpec, WorkOrder, WorkRecord};
@@ -10,7 +9,7 @@ use florin_work::{Inputs, Outcome, WorkError};
 
 use super::Mailbox;
 use super::delayed::Delayed;
-use super::lanes::Load;
+use super::lanes::Lane;
 use crate::engine::Event;
 use crate::store::{BlobError, Blobs};
 
@@ -38,6 +37,9 @@ pub enum ValuerError {
     /// The updates combine to nothing that could be valued: true for everybody who tries.
     #[error("the round cannot be valued: {0}")]
     CannotBeValued(String),
+    /// There is no room to work in: tried again until there is.
+    #[error("the valuation waits for room: {0}")]
+    NoRoom(String),
     /// Something failed here; another try may work.
     #[error("the valuation failed: {0}")]
     Fault(String),
@@ -91,6 +93,7 @@ impl Valuer for WorkValuer {
             WorkError::Valuation(_) | WorkError::Aggregation(_) | WorkError::Loss(_) => {
                 ValuerError::CannotBeValued(error.to_string())
             }
+            WorkError::Room(_) => ValuerError::NoRoom(error.to_string()),
             _ => ValuerError::Fault(error.to_string()),
         })
     }
@@ -133,14 +136,14 @@ pub(super) struct ValueJob {
 
 /// The valuation thread.
 pub(super) fn work(
-    jobs: Receiver<Load<ValueJob>>,
+    jobs: Lane<ValueJob>,
     mut valuer: Box<dyn Valuer>,
     blobs: &Arc<Blobs>,
     mailbox: &Mailbox,
 ) {
     let mut jobs = Delayed::new(jobs);
     while let Some(job) = jobs.next() {
-        let what = &job.what.job;
+        let what = &job.what;
         match carry_out(what, job.failures, valuer.as_mut(), blobs, mailbox) {
             Ok(()) => {}
             Err(why) => {

@@ -2,6 +2,7 @@
 
 use std::io::Read;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -13,8 +14,10 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
 use super::error::{ApiError, ApiResult};
+use super::resume::Head;
 use crate::config::Config;
-use crate::store::{BlobWriter, Blobs};
+use crate::store::partial::Upload;
+use crate::store::{BlobError, BlobWriter, Blobs};
 
 /// Bytes handed to the disk at once.
 const CHUNK_BYTES: usize = 256 * 1024;
@@ -146,35 +149,56 @@ impl Incoming {
         }
     }
 
-    /// Takes the rest, hashing it; no more than `limit` bytes. What is not small goes to disk as it comes.
+    /// Takes the rest of something small, hashing it; no more than `limit` bytes.
     pub(super) async fn write_to(&mut self, blobs: &Blobs, limit: u64) -> ApiResult<BlobWriter> {
         let mut writer = blobs.writer(limit)?;
-        let mut gathered = Vec::new();
-        let mut total = 0u64;
-        loop {
-            let chunk = self.chunk().await?;
-            let end = chunk.is_none();
-            let chunk = chunk.unwrap_or_default();
-            total = total.saturating_add(chunk.len() as u64);
-            if total > limit {
+        while let Some(chunk) = self.chunk().await? {
+            if writer.bytes().saturating_add(chunk.len() as u64) > limit {
                 return Err(too_large(limit));
             }
-            if writer.is_small() {
-                writer.write(&chunk)?;
-                if end {
-                    return Ok(writer);
-                }
-                continue;
+            writer.write(&chunk)?;
+        }
+        Ok(writer)
+    }
+
+    /// Takes the rest to disk as it comes, until there are `total` bytes. What came before a connection broke is there
+    /// for the next one, and whoever asks for its turn gets it.
+    pub(super) async fn append_to(
+        &mut self,
+        mut upload: Box<Upload>,
+        total: u64,
+        mut head: Head,
+    ) -> ApiResult<Box<Upload>> {
+        let turn = Arc::clone(upload.turn());
+        let mut gathered = Vec::with_capacity(CHUNK_BYTES);
+        let ended = loop {
+            let chunk = tokio::select! {
+                biased;
+                () = turn.is_asked() => break Err(taken_over()),
+                chunk = self.chunk() => chunk,
+            };
+            let chunk = match chunk {
+                Ok(Some(chunk)) => chunk,
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            };
+            let came = upload.bytes().saturating_add((gathered.len() + chunk.len()) as u64);
+            if came > total {
+                break Err(too_large(total));
+            }
+            if let Err(rejection) = head.look(&chunk) {
+                upload.discard();
+                return Err(rejection.into());
             }
             gathered.extend_from_slice(&chunk);
-            if end || gathered.len() >= CHUNK_BYTES {
-                let bytes = std::mem::take(&mut gathered);
-                writer = blocking(move || writer.write(&bytes).map(|()| writer)).await??;
+            if gathered.len() >= CHUNK_BYTES {
+                (upload, gathered) = append(upload, gathered).await?;
             }
-            if end {
-                return Ok(writer);
-            }
+        };
+        if !gathered.is_empty() {
+            (upload, _) = append(upload, gathered).await?;
         }
+        ended.map(|()| upload)
     }
 
     /// Reads and forgets what is left, within limits.
@@ -191,6 +215,21 @@ impl Incoming {
             }
         }
     }
+}
+
+/// Hands bytes to the disk, and gives their buffer back.
+async fn append(mut upload: Box<Upload>, mut bytes: Vec<u8>) -> ApiResult<(Box<Upload>, Vec<u8>)> {
+    let written = blocking(move || {
+        upload.write(&bytes)?;
+        bytes.clear();
+        Ok::<_, BlobError>((upload, bytes))
+    });
+    Ok(written.await??)
+}
+
+fn taken_over() -> ApiError {
+    let message = "another connection has taken this upload over";
+    ApiError::new(Code::LimitReached, message)
 }
 
 fn too_large(limit: u64) -> ApiError {

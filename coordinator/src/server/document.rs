@@ -117,10 +117,19 @@ impl Answer {
     }
 }
 
-/// A parameter behind the question mark; none is required.
+/// A parameter behind the question mark, or in the head; none is required.
 pub(super) enum Query {
-    Number { name: &'static str, what: &'static str },
+    Number {
+        name: &'static str,
+        what: &'static str,
+    },
     Role,
+    /// In the head instead.
+    Head {
+        name: &'static str,
+        what: &'static str,
+        pattern: &'static str,
+    },
 }
 
 impl Query {
@@ -130,14 +139,29 @@ impl Query {
         Self::Number { name: "wait_ms", what: "milliseconds to wait; more than 30,000 are 30,000" };
     pub(super) const ROLE: Self = Self::Role;
 
+    pub(super) const OFFSET: Self = Self::Head {
+        name: "upload-offset",
+        what: "where the body goes on; 0 without it",
+        pattern: "^[0-9]{1,19}$",
+    };
+    pub(super) const TOKEN: Self = Self::Head {
+        name: "upload-token",
+        what: "64 hexadecimal digits that nobody can guess: who knows them goes on with the same upload",
+        pattern: "^[0-9a-f]{64}$",
+    };
+
     fn json(&self, all: &mut Components) -> Value {
+        let place = if matches!(self, Self::Head { .. }) { "header" } else { "query" };
         let (name, what, schema) = match self {
+            Self::Head { name, what, pattern } => {
+                (*name, *what, json!({"type": "string", "pattern": pattern}))
+            }
             Self::Number { name, what } => {
                 (*name, *what, json!({"type": "integer", "format": "int64", "minimum": 0}))
             }
             Self::Role => ("role", "in which role; any, if none is named", all.component::<Role>()),
         };
-        json!({"name": name, "in": "query", "required": false, "description": what, "schema": schema})
+        json!({"name": name, "in": place, "required": false, "description": what, "schema": schema})
     }
 }
 
@@ -207,6 +231,7 @@ const fn verb(verb: Verb) -> &'static str {
         Verb::Get => "get",
         Verb::Post => "post",
         Verb::Put => "put",
+        Verb::Head => "head",
     }
 }
 
@@ -275,6 +300,12 @@ fn responses(route: &Route, all: &mut Components) -> Value {
     }
     for (status, codes) in by_status {
         responses.insert(status.to_string(), refusal(status, &codes, all));
+    }
+    if route.verb == Verb::Head {
+        // An answer to HEAD has no body, whatever its headers say.
+        for response in responses.values_mut().filter_map(Value::as_object_mut) {
+            response.remove("content");
+        }
     }
     Value::Object(responses)
 }

@@ -9,6 +9,7 @@ use florin_protocol::{Code, Rejection, VerifyError};
 use serde::Serialize;
 
 use crate::store::BlobError;
+use crate::store::partial::PartialError;
 
 /// What "too many" says about trying again, in seconds. Every rate in the settings is at least one a second, so whoever
 /// waited that long may ask again.
@@ -79,6 +80,19 @@ impl From<BlobError> for ApiError {
     }
 }
 
+impl From<PartialError> for ApiError {
+    fn from(error: PartialError) -> Self {
+        let code = match error {
+            PartialError::WrongOffset { .. } => Code::WrongOffset,
+            PartialError::QuotaExceeded { .. } => Code::QuotaExceeded,
+            PartialError::NoRoom { .. } => Code::StorageFull,
+            PartialError::TooMany => Code::LimitReached,
+            PartialError::Blob(error) => return error.into(),
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let status = status(self.0.code);
@@ -131,6 +145,7 @@ pub(super) const fn status(code: Code) -> StatusCode {
         | Code::CommitMismatch
         | Code::NotCommitted
         | Code::DeadlinePassed
+        | Code::WrongOffset
         | Code::LedgerRefused => StatusCode::CONFLICT,
         Code::TaskClosed | Code::WorkGone => StatusCode::GONE,
         Code::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
@@ -144,7 +159,7 @@ pub(super) const fn status(code: Code) -> StatusCode {
         | Code::WorkWrong => StatusCode::UNPROCESSABLE_ENTITY,
         Code::TooEarly => StatusCode::TOO_EARLY,
         Code::LimitReached | Code::RateLimited => StatusCode::TOO_MANY_REQUESTS,
-        Code::StorageFull => StatusCode::INSUFFICIENT_STORAGE,
+        Code::StorageFull | Code::QuotaExceeded => StatusCode::INSUFFICIENT_STORAGE,
         Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }

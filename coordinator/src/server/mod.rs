@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::{Router, middleware};
@@ -14,6 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
 mod admit;
+mod blobs;
 mod body;
 mod counted;
 mod document;
@@ -27,8 +29,10 @@ mod places;
 mod proofs;
 mod pulse;
 mod rate;
+mod resume;
 mod routes;
 mod self_signed;
+mod sweep;
 mod tasks;
 pub mod tls;
 mod upload;
@@ -42,6 +46,7 @@ use metrics::{Load, Metrics};
 use observe::Ids;
 pub(crate) use observe::operator_router;
 use proofs::Proofs;
+pub(crate) use sweep::sweep;
 
 use crate::config::Config;
 use crate::host::{Host, LedgerPlace};
@@ -77,6 +82,7 @@ struct Inner {
     rates: Rates,
     closing: watch::Sender<bool>,
     uploads: Mutex<BTreeMap<Address, u32>>,
+    nameless: AtomicU64,
 }
 
 impl App {
@@ -116,6 +122,7 @@ impl App {
                 rates,
                 closing: watch::Sender::new(false),
                 uploads,
+                nameless: AtomicU64::new(0),
             }),
         }
     }
@@ -229,7 +236,7 @@ impl App {
             Room::Blobs => &self.inner.blob_room,
         };
         let room = Arc::clone(room).acquire_many_owned(units);
-        match timeout(self.config().body_time(0), room).await {
+        match timeout(self.config().body_time(bytes), room).await {
             Ok(Ok(permit)) => Ok(permit),
             Ok(Err(_)) | Err(_) => {
                 let message = "too many bytes are being checked: try again in a moment";

@@ -1,19 +1,19 @@
 //! Every route of the interface, once: how it is reached, who answers it, and what may be said there. The router and the
 //! OpenAPI document are both made of this list, so that neither knows a route that the other does not.
 
-use axum::routing::{MethodRouter, get, post, put};
+use axum::routing::{MethodRouter, get, head, post, put};
 use axum::{Router, middleware};
 use florin_ledger::rpc;
 use florin_protocol::Code::{self, *};
 use florin_protocol::{
     BlobRequest, ClaimProof, CloseRequest, Commit, Enrol, MarketInfo, Offer, Receipt, Registration,
-    Report, TaskSpec, TaskSummary, TaskView, UpdateHeader, WorkOrder, WorkQuery, WorkRecord,
-    WorkVerdict,
+    Report, TaskSpec, TaskSummary, TaskView, UpdateHeader, UploadState, WorkOrder, WorkQuery,
+    WorkRecord, WorkVerdict,
 };
 
 use super::document::{Answer, Body, Query};
 use super::extract::{LARGE_BYTES_MAX, SMALL_BYTES_MAX, only};
-use super::{App, document, market, observe, tasks, upload, work};
+use super::{App, blobs, document, market, observe, tasks, upload, work};
 
 /// How a route is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,6 +21,7 @@ pub(super) enum Verb {
     Get,
     Post,
     Put,
+    Head,
 }
 
 /// One route.
@@ -60,6 +61,10 @@ impl Route {
 
     fn put(path: &'static str, handler: MethodRouter<App>, what: &'static str) -> Self {
         Self::of(Verb::Put, path, handler, what)
+    }
+
+    fn head(path: &'static str, handler: MethodRouter<App>, what: &'static str) -> Self {
+        Self::of(Verb::Head, path, handler, what)
     }
 
     fn asks(self, query: &'static [Query]) -> Self {
@@ -200,7 +205,7 @@ fn of_rounds() -> Vec<Route> {
     vec![
         past(Route::get(
             "/v1/tasks/{id}/rounds/{round}/holdout",
-            get(upload::give_shown),
+            get(blobs::give_shown),
             "The rows that judge the round, with their proofs: borsh, see docs/protocol.md.",
         ))
         .answers(Answer::bytes("the shown rows")),
@@ -233,12 +238,14 @@ fn of_rounds() -> Vec<Route> {
 
 fn of_blobs() -> Vec<Route> {
     let fits = [LimitReached, StorageFull, UnknownTask, UpdateWrongSchema, UpdateNotFinite];
+    let resumed = |route: Route| route.refuses(&[WrongOffset, QuotaExceeded]);
     vec![
-        Route::post(
+        resumed(Route::post(
             "/v1/tasks/{id}/updates",
             post(upload::take_update),
             "An update: u32 length (little-endian), signed header (borsh), safetensors of the parameter delta.",
-        )
+        ))
+        .asks(&[Query::OFFSET])
         .takes(Body::bytes("exactly 4 + header + the header's `bytes`"))
         .answers(Answer::signed::<Receipt>())
         .refuses(&SIGNED)
@@ -246,19 +253,52 @@ fn of_blobs() -> Vec<Route> {
         .refuses(&[WrongTask, WrongRound, WrongBaseModel, TaskClosed, DeadlinePassed, TooEarly])
         .refuses(&[NotEnrolled, NotSelected, NotCommitted, CommitMismatch, Conflicting, BadRows])
         .refuses(&[UpdateNormTooLarge]),
-        Route::put(
-            "/v1/tasks/{id}/holdout",
-            put(upload::take_holdout),
-            "All the rows of a task's holdout, in canonical form: taken if they lead to its root.",
+        Route::post(
+            "/v1/tasks/{id}/updates/offset",
+            post(upload::ask_offset),
+            "How many bytes of an update are here: where its sender goes on.",
         )
+        .takes(Body::signed::<UpdateHeader>(SMALL_BYTES_MAX))
+        .answers(Answer::json::<UploadState>())
+        .refuses(&fits)
+        .refuses(&[WrongTask, WrongRound, WrongBaseModel, TaskClosed, DeadlinePassed, TooEarly])
+        .refuses(&[NotEnrolled, NotSelected, NotCommitted, CommitMismatch, Conflicting, BadRows])
+        .refuses(&[UpdateNormTooLarge]),
+        resumed(Route::put(
+            "/v1/tasks/{id}/holdout",
+            put(blobs::take_holdout),
+            "All the rows of a task's holdout, in canonical form: taken if they lead to its root.",
+        ))
+        .asks(&[Query::OFFSET, Query::TOKEN])
         .takes(Body::bytes("32 + rows x 4 x (width + 1) bytes, as the task says"))
         .answers(Answer::nothing("taken, now or before"))
         .refuses(&fits)
         .refuses(&[BadTask, NotFound]),
-        Route::get("/v1/blobs/{digest}", get(upload::give_blob), "A public blob.")
+        Route::get("/v1/blobs/{digest}", get(blobs::give_blob), "A public blob.")
             .answers(Answer::bytes("bytes with this digest"))
             .refuses(&[NotFound, NotYetPublic]),
-        Route::put("/v1/blobs/{digest}", put(upload::take_blob), "A model that a task waits for.")
+        Route::head(
+            "/v1/tasks/{id}/holdout",
+            head(blobs::ask_holdout),
+            "`upload-offset`: how many bytes of a holdout are here that came with the token.",
+        )
+        .asks(&[Query::TOKEN])
+        .answers(Answer::nothing("in the header"))
+        .refuses(&[UnknownTask, BadTask, NotFound]),
+        Route::head(
+            "/v1/blobs/{digest}",
+            head(blobs::ask_blob),
+            "`upload-offset`: how many bytes of a model are here that came with the token.",
+        )
+        .asks(&[Query::TOKEN])
+        .answers(Answer::nothing("in the header"))
+        .refuses(&[NotFound]),
+        resumed(Route::put(
+            "/v1/blobs/{digest}",
+            put(blobs::take_blob),
+            "A model that a task waits for.",
+        ))
+        .asks(&[Query::OFFSET, Query::TOKEN])
             .takes(Body::bytes("safetensors, as long as the task's model"))
             .answers(Answer::nothing("taken, now or before"))
             .refuses(&fits)

@@ -14,9 +14,9 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::App;
+use super::blobs::holdout_bytes;
 use super::error::{ApiError, ApiResult};
 use super::extract::{Asked, At, SMALL_BYTES_MAX, Said, Verified, check_task};
-use super::upload::holdout_bytes;
 use crate::config::{Config, MIB, WAIT_MS_MAX};
 use crate::engine::state::Past;
 use crate::engine::{Event, Verdict};
@@ -29,7 +29,7 @@ pub(super) async fn publish(
     let (id, terms) = (spec.id(), Terms::of(&spec));
     let (model_bytes, update_bytes) =
         (florin_work::model_bytes(&spec), florin_work::update_bytes(&spec));
-    let sizes = check_sizes(app.config(), &spec, update_bytes);
+    let sizes = check_sizes(app.config(), &spec, update_bytes.max(model_bytes));
     let event = Event::Published { spec: Box::new(spec), model_bytes, update_bytes };
     let asked = event.clone();
     if app.host().read(move |engine, now| engine.check(&asked, now)).await?? == Verdict::New {
@@ -53,7 +53,7 @@ fn check_sizes(config: &Config, spec: &TaskSpec, update_bytes: u64) -> Result<()
         if bytes > limit {
             let message = format!(
                 "{key}: {bytes} bytes, and this coordinator takes {limit} ({asked} updates of \
-                 {update_bytes} bytes in a round; {} rows in the holdout): use fewer",
+                 {update_bytes} bytes in a round, decoded; {} rows in the holdout): use fewer",
                 spec.holdout.rows
             );
             return Err(Rejection::new(Code::BadTask, message));

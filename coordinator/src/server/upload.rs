@@ -1,74 +1,228 @@
-//! Uploads, streamed to disk and hashed as they arrive, and blobs on their way out.
+//! Updates on their way in: checked as they arrive, on disk as they come, and resumed where a connection broke.
 
 use axum::Json;
-use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderValue, StatusCode};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
+use florin_learning::Mapped;
 use florin_protocol::limits::HEADER_BYTES_MAX;
 use florin_protocol::{
-    Canonical, Code, Digest, Receipt, Rejection, Round, Signed, TaskId, TaskSpec, Tick,
-    UpdateHeader,
+    Canonical, Code, Digest, Receipt, Rejection, Signed, TaskId, TaskSpec, Tick, UpdateHeader,
+    UploadState,
 };
-use florin_work::Committed;
 use tokio::sync::oneshot;
 
-use super::body::{Incoming, blocking, send_file};
+use super::body::{Incoming, blocking};
 use super::error::{ApiError, ApiResult};
-use super::extract::{At, check_task, verify_and};
+use super::extract::{At, Verified, check_task, verify_and};
+use super::resume::{Head, Turned, begin, offset_of, with_offset};
 use super::{App, Room};
-use crate::engine::{Engine, Event, Verdict, Visibility};
-use crate::store::{BlobWriter, Opened};
+use crate::engine::{Engine, Event, Verdict};
+use crate::store::BlobError;
+use crate::store::pack::PACKED_BYTES_MAX;
+use crate::store::partial::{Key, Upload, Wanted, Whose};
 
-/// What a blob says it is.
-const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
-/// Bytes of a holdout before its rows.
-const HOLDOUT_HEADER_BYTES: u64 = 32;
-
-/// An update: length of the signed header, the header, then the delta's bytes.
+/// An update: length of the signed header, the header, then the delta's bytes from the request's offset on.
 pub(super) async fn take_update(
     State(app): State<App>,
     At(task): At<TaskId>,
     request: Request,
-) -> ApiResult<Json<Signed<Receipt>>> {
+) -> Response {
     let header_bytes = HEADER_BYTES_MAX as u64;
-    let mut incoming = Incoming::new(request.into_body(), app.config(), header_bytes);
-    let taken = receive_update(&app, task, &mut incoming).await;
+    let offset = offset_of(request.headers());
+    let incoming = Incoming::new(request.into_body(), app.config(), header_bytes);
+    let mut taking = Taking { app: &app, task, incoming, key: None };
+    let taken = match offset {
+        Ok(offset) => taking.receive(offset).await,
+        Err(error) => Err(error),
+    };
     // Whatever is left is read, so that the sender hears the answer instead of a reset connection.
-    incoming.drain().await;
-    taken.map(Json)
+    taking.incoming.drain().await;
+    match (taken, taking.key) {
+        (Ok(receipt), _) => Json(receipt).into_response(),
+        (Err(error), Some(key)) => with_offset(error, app.host().partials().bytes_of(&key)),
+        (Err(error), None) => error.into_response(),
+    }
 }
 
-async fn receive_update(
-    app: &App,
+/// How many bytes of an update are here: where its sender goes on.
+pub(super) async fn ask_offset(
+    State(app): State<App>,
+    At(task): At<TaskId>,
+    header: Verified<UpdateHeader>,
+) -> ApiResult<Json<UploadState>> {
+    let signed = header.into_signed();
+    check_task(signed.body.scope.task, task)?;
+    let header = signed.body.clone();
+    let (round, sender) = (header.scope.round, header.sender);
+    let asked = app.host().read(move |engine, now| {
+        let refused = engine.refused_for_good(task, round, sender);
+        (engine.check(&Event::Revealed(signed), now), refused)
+    });
+    let (verdict, refused) = asked.await?;
+    let bytes = header.bytes;
+    if verdict? == Verdict::Repeat {
+        return Ok(Json(UploadState { offset: bytes, bytes }));
+    }
+    if let Some(code) = refused {
+        let message =
+            "this update was refused for what its bytes are, and a commit is to one update";
+        return Err(ApiError::new(code, message));
+    }
+    let offset = app.host().partials().bytes_of(&key_of(&header));
+    Ok(Json(UploadState { offset, bytes }))
+}
+
+fn key_of(header: &UpdateHeader) -> Key {
+    let whose = Whose::Sender(header.scope.round, header.sender);
+    Key { task: header.scope.task, whose, digest: header.update }
+}
+
+/// One upload on its way.
+struct Taking<'a> {
+    app: &'a App,
     task: TaskId,
-    incoming: &mut Incoming,
-) -> ApiResult<Signed<Receipt>> {
-    let signed = read_header(incoming).await?;
-    let (event, path) = (Event::Revealed(signed.clone()), task);
-    let asked = event.clone();
-    let (verified, known) = verify_and(app, signed, move |engine, now| {
-        let spec = engine.state().tasks.get(&path).map(|task| task.spec.clone());
-        engine.check(&asked, now).map(|verdict| (verdict, spec))
-    })
-    .await?;
-    check_task(verified.body().scope.task, task)?;
-    let (verdict, spec) = known?;
-    let signed = verified.into_signed();
-    if verdict == Verdict::New
-        && let Some(spec) = spec
-    {
-        let header = &signed.body;
-        if let Err(error) = store_update(app, &spec, header, incoming).await {
-            note_refusal(app, header, &error.0).await;
+    incoming: Incoming,
+    /// What is kept of it if it breaks off.
+    key: Option<Key>,
+}
+
+impl Taking<'_> {
+    async fn receive(&mut self, offset: u64) -> ApiResult<Signed<Receipt>> {
+        let app = self.app;
+        let signed = read_header(&mut self.incoming).await?;
+        let (event, path) = (Event::Revealed(signed.clone()), self.task);
+        let asked = event.clone();
+        let (verified, known) = verify_and(app, signed, move |engine, now| {
+            let spec = engine.state().tasks.get(&path).map(|task| task.spec.clone());
+            engine.check(&asked, now).map(|verdict| (verdict, spec))
+        })
+        .await?;
+        check_task(verified.body().scope.task, path)?;
+        let (verdict, spec) = known?;
+        let header = verified.into_signed().body;
+        if verdict == Verdict::New
+            && let Some(spec) = spec
+        {
+            match self.store(&spec, &header, offset).await {
+                Ok(Some(_turn)) => {
+                    let told = app.host().write_then(event, receipt_of(&header)).await?;
+                    return sign_receipt(app, told);
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    note_refusal(app, &header, &error.0).await;
+                    return Err(error);
+                }
+            }
+        }
+        let told = app.host().read(receipt_of(&header)).await?;
+        sign_receipt(app, told)
+    }
+
+    /// Takes the bytes, checks all that can be known about them, and keeps them; nothing to do where another connection
+    /// did it meanwhile.
+    async fn store(
+        &mut self,
+        spec: &TaskSpec,
+        header: &UpdateHeader,
+        offset: u64,
+    ) -> ApiResult<Option<Turned>> {
+        let _slot = self.app.upload_slot(header.sender)?;
+        if header.bytes <= PACKED_BYTES_MAX as u64 {
+            if offset != 0 {
+                let message = "an update this small is sent whole: go on with byte 0";
+                return Err(ApiError::new(Code::WrongOffset, message));
+            }
+            self.store_small(spec, header).await?;
+            return Ok(Some(Turned::Small));
+        }
+        let key = key_of(header);
+        self.key = Some(key);
+        let wanted = Wanted { key, bytes: header.bytes, offset, kept: true };
+        let signed = header.clone();
+        let begun = begin(self.app, wanted, move |engine, _| {
+            engine.receipt(signed.scope, signed.sender, signed.digest()).is_none()
+        });
+        match begun.await? {
+            Some(upload) => self.store_large(spec, header, upload).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    async fn store_small(&mut self, spec: &TaskSpec, header: &UpdateHeader) -> ApiResult<()> {
+        let app = self.app;
+        self.incoming.allow(app.config().body_time(header.bytes));
+        let mut writer = self.incoming.write_to(app.host().blobs(), header.bytes).await?;
+        check_arrived(writer.bytes(), || writer.digest(), header)?;
+        let _room = app.room_for(Room::Updates, header.bytes).await?;
+        // It is checked faster than another thread wakes up.
+        florin_work::inspect_update(spec, &writer.read_back()?)?;
+        let (kept, answer) = oneshot::channel();
+        app.host().blobs().keep_then(
+            writer,
+            Box::new(move |result| {
+                // Nobody listens any more if the connection is gone.
+                let _ = kept.send(result);
+            }),
+        );
+        answer.await.map_err(|error| ApiError::fault("a blob's answer was lost", &error))??;
+        Ok(())
+    }
+
+    async fn store_large(
+        &mut self,
+        spec: &TaskSpec,
+        header: &UpdateHeader,
+        mut upload: Box<Upload>,
+    ) -> ApiResult<Turned> {
+        let (app, bytes) = (self.app, header.bytes);
+        let left = bytes.saturating_sub(upload.bytes());
+        self.incoming.allow(app.config().body_time(left));
+        let mut head = Head::of_update(spec, bytes);
+        let (upload, head) = blocking(move || -> ApiResult<_> {
+            head.look_back(&mut upload)?;
+            Ok((upload, head))
+        })
+        .await??;
+        let mut upload = self.incoming.append_to(upload, bytes, head).await?;
+        if let Err(error) = check_arrived(upload.bytes(), || upload.digest(), header) {
+            if error.0.code == Code::CommitMismatch {
+                upload.discard();
+            }
             return Err(error);
         }
-        let told = app.host().write_then(event, receipt_of(header)).await?;
-        return sign_receipt(app, told);
+        let _room = app.room_for(Room::Updates, bytes).await?;
+        let (spec, blobs) = (spec.clone(), app.host().blobs().clone());
+        let kept = blocking(move || -> ApiResult<Box<Upload>> {
+            let all = Mapped::file(upload.file()?).map_err(BlobError::from)?;
+            if let Err(rejection) = florin_work::inspect_update(&spec, &all) {
+                upload.discard();
+                return Err(rejection.into());
+            }
+            drop(all);
+            blobs.keep(upload.take_blob(&blobs)?)?;
+            Ok(upload)
+        });
+        Ok(Turned::Large(kept.await??))
     }
-    let told = app.host().read(receipt_of(&signed.body)).await?;
-    sign_receipt(app, told)
+}
+
+/// Whether all bytes came, and are those that were committed to.
+fn check_arrived(
+    came: u64,
+    digest: impl FnOnce() -> Digest,
+    header: &UpdateHeader,
+) -> ApiResult<()> {
+    if came < header.bytes {
+        let message = format!("{came} of {} bytes came", header.bytes);
+        return Err(ApiError::new(Code::Truncated, message));
+    }
+    let digest = digest();
+    if digest == header.update {
+        return Ok(());
+    }
+    let message = format!("the bytes hash to {digest}, not to the header's digest");
+    Err(ApiError::new(Code::CommitMismatch, message))
 }
 
 async fn read_header(incoming: &mut Incoming) -> ApiResult<Signed<UpdateHeader>> {
@@ -81,49 +235,6 @@ async fn read_header(incoming: &mut Incoming) -> ApiResult<Signed<UpdateHeader>>
     }
     let bytes = incoming.exact(length).await?;
     Signed::from_bytes(&bytes).map_err(|error| ApiError::new(Code::Malformed, error.to_string()))
-}
-
-/// Takes the bytes, checks all that can be known about them, and keeps them.
-async fn store_update(
-    app: &App,
-    spec: &TaskSpec,
-    header: &UpdateHeader,
-    incoming: &mut Incoming,
-) -> ApiResult<()> {
-    let _slot = app.upload_slot(header.sender)?;
-    incoming.allow(app.config().body_time(header.bytes));
-    let mut writer = incoming.write_to(app.host().blobs(), header.bytes).await?;
-    if writer.bytes() < header.bytes {
-        let message = format!("{} of {} bytes came", writer.bytes(), header.bytes);
-        return Err(ApiError::new(Code::Truncated, message));
-    }
-    if writer.digest() != header.update {
-        let message = format!("the bytes hash to {}, not to the header's digest", writer.digest());
-        return Err(ApiError::new(Code::CommitMismatch, message));
-    }
-    let _room = app.room_for(Room::Updates, header.bytes).await?;
-    let small = writer.is_small();
-    let (spec, blobs) = (spec.clone(), app.host().blobs().clone());
-    let (kept, answer) = oneshot::channel();
-    let check_and_keep = move || -> ApiResult<()> {
-        florin_work::check_update(&spec, &writer.read_back()?)?;
-        blobs.keep_then(
-            writer,
-            Box::new(move |result| {
-                // Nobody listens any more if the connection is gone.
-                let _ = kept.send(result);
-            }),
-        );
-        Ok(())
-    };
-    // A small update is checked faster than another thread wakes up, and waits for the disk without one.
-    if small {
-        check_and_keep()?
-    } else {
-        blocking(check_and_keep).await??
-    }
-    answer.await.map_err(|error| ApiError::fault("a blob's answer was lost", &error))??;
-    Ok(())
 }
 
 /// What was wrong with somebody's bytes goes into the round's report.
@@ -161,167 +272,4 @@ fn sign_receipt(app: &App, receipt: Option<Receipt>) -> ApiResult<Signed<Receipt
     let receipt = receipt
         .ok_or_else(|| ApiError::fault("a receipt is missing", &"the update was just taken"))?;
     Ok(app.node().sign(receipt))
-}
-
-/// A model that some task waits for.
-pub(super) async fn take_blob(
-    State(app): State<App>,
-    At(digest): At<Digest>,
-    request: Request,
-) -> ApiResult<StatusCode> {
-    let mut incoming = Incoming::new(request.into_body(), app.config(), 0);
-    let taken = receive_blob(&app, digest, &mut incoming).await;
-    incoming.drain().await;
-    taken.map(|()| StatusCode::NO_CONTENT)
-}
-
-async fn receive_blob(app: &App, digest: Digest, incoming: &mut Incoming) -> ApiResult<()> {
-    let wanting = app.host().read(move |engine, _| {
-        let wanting = engine.wanting(digest).map(|task| (task.spec.clone(), task.model_bytes));
-        (wanting.collect::<Vec<_>>(), engine.visibility(digest))
-    });
-    let (wanting, visibility) = wanting.await?;
-    if wanting.is_empty() {
-        if visibility != Visibility::Unknown && app.host().blobs().contains(digest) {
-            return Ok(()); // It came before.
-        }
-        let message = format!("no task waits for blob {digest}");
-        return Err(ApiError::new(Code::NotFound, message));
-    }
-    let _place = app.blob_place()?;
-    let lengths: Vec<u64> = wanting.iter().map(|(_, model_bytes)| *model_bytes).collect();
-    let writer = receive(app, incoming, &lengths).await?;
-    if writer.digest() != digest {
-        let message = format!("the bytes hash to {}, not to {digest}", writer.digest());
-        return Err(ApiError::new(Code::Malformed, message));
-    }
-    let _room = app.room_for(Room::Blobs, writer.bytes()).await?;
-    let specs = wanting.into_iter().map(|(spec, _)| spec).collect();
-    for task in keep_blob(app, specs, writer).await? {
-        app.host().write(Event::BlobArrived { task, digest }).await?;
-    }
-    Ok(())
-}
-
-/// Takes bytes that have one of these lengths.
-async fn receive(app: &App, incoming: &mut Incoming, lengths: &[u64]) -> ApiResult<BlobWriter> {
-    let limit = lengths.iter().copied().max().unwrap_or_default();
-    incoming.check_announced(limit)?;
-    let fits = |bytes: u64| {
-        if lengths.contains(&bytes) {
-            return Ok(());
-        }
-        let message = format!("there must be {limit} bytes, not {bytes}");
-        Err(ApiError::new(Code::Truncated, message))
-    };
-    incoming.announced().map_or(Ok(()), fits)?;
-    incoming.allow(app.config().body_time(limit));
-    let writer = incoming.write_to(app.host().blobs(), limit).await?;
-    fits(writer.bytes())?;
-    Ok(writer)
-}
-
-/// Keeps a model if it fits a task that waits for it; returns those it fits.
-async fn keep_blob(
-    app: &App,
-    specs: Vec<TaskSpec>,
-    mut writer: BlobWriter,
-) -> ApiResult<Vec<TaskId>> {
-    let blobs = app.host().blobs().clone();
-    blocking(move || {
-        let mut fitting = Vec::new();
-        let mut refused = None;
-        let bytes = writer.read_back()?;
-        for spec in specs {
-            match florin_work::check_model(&spec, &bytes) {
-                Ok(_) => fitting.push(spec.id()),
-                Err(rejection) => refused = Some(rejection),
-            }
-        }
-        match refused {
-            Some(rejection) if fitting.is_empty() => Err(rejection.into()),
-            _ => {
-                drop(bytes);
-                blobs.keep(writer)?;
-                Ok(fitting)
-            }
-        }
-    })
-    .await?
-}
-
-/// All the rows of a task's holdout. Whoever has them may upload them: the task's commitment says whether they are it.
-pub(super) async fn take_holdout(
-    State(app): State<App>,
-    At(task): At<TaskId>,
-    request: Request,
-) -> ApiResult<StatusCode> {
-    let mut incoming = Incoming::new(request.into_body(), app.config(), 0);
-    let taken = receive_holdout(&app, task, &mut incoming).await;
-    incoming.drain().await;
-    taken.map(|()| StatusCode::NO_CONTENT)
-}
-
-async fn receive_holdout(app: &App, task: TaskId, incoming: &mut Incoming) -> ApiResult<()> {
-    let known = app.host().read(move |engine, _| {
-        engine.holdout(task).map(|(spec, is_there)| (spec.clone(), is_there))
-    });
-    let (spec, is_there) = known.await??;
-    if is_there {
-        return Ok(());
-    }
-    let _place = app.blob_place()?;
-    let mut writer = receive(app, incoming, &[holdout_bytes(&spec)]).await?;
-    let _room = app.room_for(Room::Blobs, writer.bytes()).await?;
-    let blobs = app.host().blobs().clone();
-    let kept = blocking(move || -> ApiResult<Digest> {
-        Committed::read(&spec, &writer.read_back()?)?;
-        Ok(blobs.keep(writer)?)
-    });
-    let digest = kept.await??;
-    app.host().write(Event::HoldoutArrived { task, digest }).await?;
-    Ok(())
-}
-
-/// The exact length of a task's holdout: a header, then four bytes for each feature and label.
-pub(super) fn holdout_bytes(spec: &TaskSpec) -> u64 {
-    let row = u64::from(spec.data.width).saturating_add(1).saturating_mul(4);
-    u64::from(spec.holdout.rows).saturating_mul(row).saturating_add(HOLDOUT_HEADER_BYTES)
-}
-
-/// The rows by which a round is judged, with their proofs, once they are drawn.
-pub(super) async fn give_shown(
-    State(app): State<App>,
-    At((task, round)): At<(TaskId, Round)>,
-) -> ApiResult<Response> {
-    let digest = app.host().read(move |engine, _| engine.shown(task, round)).await??;
-    send_blob(&app, digest).await
-}
-
-/// A blob that anybody may read.
-pub(super) async fn give_blob(
-    State(app): State<App>,
-    At(digest): At<Digest>,
-) -> ApiResult<Response> {
-    match app.host().read(move |engine, _| engine.visibility(digest)).await? {
-        Visibility::Public => send_blob(&app, digest).await,
-        Visibility::NotYet => {
-            let message = format!("blob {digest} is not public yet");
-            Err(ApiError::new(Code::NotYetPublic, message))
-        }
-        Visibility::Unknown => {
-            Err(ApiError::new(Code::NotFound, format!("blob {digest} belongs to no task here")))
-        }
-    }
-}
-
-/// Sends a blob whose bytes have just been checked against their digest.
-pub(super) async fn send_blob(app: &App, digest: Digest) -> ApiResult<Response> {
-    let blobs = app.host().blobs().clone();
-    let mut response = match blocking(move || blobs.open_checked(digest)).await?? {
-        Opened::File(file, length) => send_file(file, length),
-        Opened::Bytes(bytes) => Response::new(Body::from(bytes)),
-    };
-    response.headers_mut().insert(CONTENT_TYPE, BYTES);
-    Ok(response)
 }

@@ -13,9 +13,9 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::App;
+use super::blobs::send_blob;
 use super::error::{ApiError, ApiResult};
 use super::extract::{Asked, Verified};
-use super::upload::send_blob;
 use crate::config::WAIT_MS_MAX;
 use crate::engine::Event;
 

@@ -60,7 +60,7 @@ pub enum BlobError {
 }
 
 impl BlobError {
-    fn of(error: io::Error) -> Self {
+    pub(super) fn of(error: io::Error) -> Self {
         if is_full(&error) { Self::Full } else { Self::Failed(error) }
     }
 }
@@ -79,6 +79,7 @@ impl Blobs {
         let packs = root.join("packs");
         fs::create_dir_all(&packs)?;
         let packs = Packs::open(Arc::new(Local(packs)))?;
+        sync_folder(root)?;
         Ok(Self { root: root.to_owned(), partial, next: AtomicU64::new(0), packs })
     }
 
@@ -110,6 +111,19 @@ impl Blobs {
         let path = self.partial.join(self.next.fetch_add(1, Ordering::Relaxed).to_string());
         let file = File::options().create_new(true).read(true).write(true).open(&path)?;
         Ok(Partial { file, path })
+    }
+
+    /// Goes on with a file that an upload has written; from then on it is the blob's.
+    pub(super) fn adopt(
+        &self,
+        from: &Path,
+        file: File,
+        hasher: blake3::Hasher,
+        bytes: u64,
+    ) -> Result<BlobWriter, BlobError> {
+        let path = self.partial.join(self.next.fetch_add(1, Ordering::Relaxed).to_string());
+        fs::rename(from, &path)?;
+        Ok(BlobWriter { held: Held::File(Partial { file, path }), hasher, bytes })
     }
 
     /// Keeps some bytes.
@@ -145,29 +159,32 @@ impl Blobs {
         let digest = writer.digest();
         // Somebody else was faster, or it came before: unless it was damaged since, that will do.
         if self.contains(digest) && self.open_checked(digest).is_ok() {
-            return done(Ok(digest));
+            let synced = if self.packs.contains(digest) { Ok(()) } else { self.sync_way(digest) };
+            return done(synced.map(|()| digest).map_err(BlobError::of));
         }
         match writer.held {
             Held::Memory(bytes, _) => self.packs.append(bytes, digest, done),
             Held::File(partial) => {
-                let placed = self.place(&partial, &self.path(digest));
+                let placed = self.place(&partial, digest);
                 done(placed.map(|()| digest).map_err(BlobError::of));
             }
         }
     }
 
-    fn place(&self, writer: &Partial, path: &Path) -> io::Result<()> {
+    fn place(&self, writer: &Partial, digest: Digest) -> io::Result<()> {
         writer.file.sync_all()?;
-        let Some(folder) = path.parent() else {
-            return Err(io::Error::other("a blob's path has no folder"));
-        };
-        let new_folder = !folder.is_dir();
-        fs::create_dir_all(folder)?;
-        fs::rename(&writer.path, path)?;
-        sync_folder(folder)?;
-        if new_folder {
-            folder.parent().map_or(Ok(()), sync_folder)?;
-            sync_folder(&self.root)?;
+        let path = self.path(digest);
+        path.parent().map_or(Ok(()), fs::create_dir_all)?;
+        fs::rename(&writer.path, &path)?;
+        self.sync_way(digest)
+    }
+
+    /// Makes a blob's name durable, and those of the folders that lead to it. Each time: somebody else may have made them
+    /// a moment ago, or a process that was killed.
+    fn sync_way(&self, digest: Digest) -> io::Result<()> {
+        let path = self.path(digest);
+        for folder in path.ancestors().skip(1).take_while(|folder| folder.starts_with(&self.root)) {
+            sync_folder(folder)?;
         }
         Ok(())
     }
@@ -190,13 +207,11 @@ impl Blobs {
     /// # Errors
     /// [`BlobError`].
     pub fn map(&self, digest: Digest) -> Result<Mapped, BlobError> {
-        if self.packs.contains(digest) {
-            return self.read(digest).map(Mapped::from);
+        // Read through first: a part that cannot be read is an error here, and ends the process where it is mapped.
+        match self.open_checked(digest)? {
+            Opened::Bytes(bytes) => Ok(Mapped::from(bytes)),
+            Opened::File(file, _) => Ok(Mapped::file(&file)?),
         }
-        let file = File::open(self.path(digest)).map_err(|error| missing(digest, error))?;
-        let bytes = Mapped::file(&file)?;
-        let found = florin_protocol::blob_digest(&bytes);
-        if found == digest { Ok(bytes) } else { Err(wrong(digest, found)) }
     }
 
     /// A blob on its way out; the bytes have been checked against the digest.

@@ -120,7 +120,8 @@ pub(super) fn is_headless(volume: &dyn Volume, name: &str) -> std::io::Result<bo
     let mut found = Vec::new();
     file.take(HEAD_BYTES).read_to_end(&mut found)?;
     let begun = found.starts_with(MAGIC_1) && size >= HEAD_1_BYTES;
-    let empty = found.iter().all(|byte| *byte == 0);
+    // Behind a head there are records: then zeros in its place are damage.
+    let empty = size <= HEAD_BYTES && found.iter().all(|byte| *byte == 0);
     let (magic, _) = MAGIC_2.split_at(found.len().min(MAGIC_2.len()));
     let short = size < HEAD_BYTES && found.starts_with(magic);
     Ok(!begun && (empty || short))

@@ -105,8 +105,10 @@ pub fn open<S>(
             offset = end.length, "cut off a last record that was never finished: {} bytes",
             end.size.saturating_sub(end.length)
         );
-        disk.truncate(end.length).and_then(|()| disk.sync()).map_err(failed)?;
+        disk.truncate(end.length).map_err(failed)?;
     }
+    // What a process that was killed had written and not synced is history from now on.
+    disk.sync().and_then(|()| volume.sync()).map_err(failed)?;
     Ok((state, Journal::at(Arc::clone(volume), owner, disk, &end)))
 }
 

@@ -4,6 +4,7 @@
 //! * `journal`, `journal-…`: every event, in order; see [`journal`].
 //! * `snapshot-…`: what they come to, so that a start need not read them all; see [`snapshot`] and [`history`].
 //! * `blobs/`: models, holdouts and updates by their digest; see [`blobs`], and [`pack`] for small ones.
+//! * `blobs/uploads/`: what is there of uploads that are not whole yet; see [`partial`].
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -15,6 +16,7 @@ mod frames;
 pub mod history;
 pub mod journal;
 pub mod pack;
+pub mod partial;
 pub mod snapshot;
 pub mod volume;
 
@@ -25,6 +27,7 @@ pub use blobs::{BlobError, BlobWriter, Blobs, Opened};
 pub use frames::Position;
 pub use history::{Fold, ReadBack};
 pub use journal::{AppendError, Journal, OpenError, Record, Since};
+pub use partial::Partials;
 pub use snapshot::Snapshot;
 pub use volume::{Disk, Local, Volume};
 
@@ -33,6 +36,7 @@ pub use volume::{Disk, Local, Volume};
 pub struct Folder {
     path: PathBuf,
     blobs: Arc<Blobs>,
+    partials: Arc<Partials>,
     /// The lock lives as long as this file is open.
     _lock: File,
 }
@@ -57,7 +61,7 @@ pub enum FolderError {
 }
 
 impl Folder {
-    /// Takes a data folder, making it if it is not there, and removes what an interrupted upload left behind.
+    /// Takes a data folder, making it if it is not there, and removes what an interrupted write left behind.
     ///
     /// # Errors
     /// [`FolderError`].
@@ -66,13 +70,21 @@ impl Folder {
         fs::create_dir_all(path).map_err(unusable)?;
         let lock = lock(path)?;
         let blobs = Blobs::open(&path.join("blobs")).map_err(unusable)?;
-        Ok(Self { path: path.to_owned(), blobs: Arc::new(blobs), _lock: lock })
+        let partials = Partials::open(&path.join("blobs/uploads")).map_err(unusable)?;
+        let (blobs, partials) = (Arc::new(blobs), Arc::new(partials));
+        Ok(Self { path: path.to_owned(), blobs, partials, _lock: lock })
     }
 
     /// The blobs.
     #[must_use]
     pub fn blobs(&self) -> Arc<Blobs> {
         Arc::clone(&self.blobs)
+    }
+
+    /// The uploads that are not whole yet.
+    #[must_use]
+    pub fn partials(&self) -> Arc<Partials> {
+        Arc::clone(&self.partials)
     }
 
     /// Where it is.
@@ -110,6 +122,19 @@ pub fn is_full(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
     )
+}
+
+/// Bytes that are free on a folder's disk for a process like this one.
+#[cfg(unix)]
+fn free_bytes(folder: &Path) -> io::Result<u64> {
+    let disk = rustix::fs::statvfs(folder)?;
+    Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
+/// Where nobody can be asked, a full disk shows when it is written to.
+#[cfg(not(unix))]
+fn free_bytes(_: &Path) -> io::Result<u64> {
+    Ok(u64::MAX)
 }
 
 /// Makes a folder's entries durable: a renamed file is there after a power cut only if its folder was synced.

@@ -170,6 +170,11 @@ fn read_pack(
             damaged.get_or_insert(begun);
         }
     }
+    if newest {
+        // What a process that was killed had written and not synced is in the index from now on.
+        volume.append_to(&name)?.sync()?;
+        volume.sync()?;
+    }
     let path = volume.place(&name);
     let pack = path.display();
     if let Some(offset) = damaged.filter(|begun| *begun < whole) {

@@ -24,3 +24,4 @@ mod snapshots_stand_for_records;
 mod support;
 mod the_document_is_the_interface;
 mod tls_is_spoken;
+mod uploads_go_on;

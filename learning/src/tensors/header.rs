@@ -104,9 +104,30 @@ pub(crate) fn body_len(sections: &[Section]) -> usize {
 /// looked at; another header is read only to say what is wrong with it.
 pub(crate) fn open<'a>(sections: &[Section], bytes: &'a [u8]) -> Result<&'a [u8], DecodeError> {
     let ours = text(sections);
-    let (header, body) = split(&ours, sections, bytes)?;
+    let total = bytes.len() as u64;
+    check_ours(&ours, sections, bytes, total)?;
+    let begin = LENGTH_BYTES + ours.len();
+    let expected = (begin + body_len(sections)) as u64;
+    bytes.get(begin..).ok_or(DecodeError::Truncated { expected, got: total })
+}
+
+/// Whether the first of `total` bytes hold the whole header, and it is the one we write. What [`open`]
+/// refuses for its lengths or its header is refused as soon as it can be known, in the same words.
+pub(crate) fn check(sections: &[Section], first: &[u8], total: u64) -> Result<bool, DecodeError> {
+    check_ours(&text(sections), sections, first, total)
+}
+
+fn check_ours(
+    ours: &str,
+    sections: &[Section],
+    first: &[u8],
+    total: u64,
+) -> Result<bool, DecodeError> {
+    let Some(header) = header_of(ours, sections, first, total)? else {
+        return Ok(false);
+    };
     if header == ours.as_bytes() {
-        return Ok(body);
+        return Ok(true);
     }
     let listed: Listing = serde_json::from_slice(header)
         .map_err(|error| DecodeError::HeaderMalformed { why: shown(&error.to_string()) })?;
@@ -114,16 +135,18 @@ pub(crate) fn open<'a>(sections: &[Section], bytes: &'a [u8]) -> Result<&'a [u8]
     Err(DecodeError::NotCanonical)
 }
 
-/// Header and numbers, once all lengths are right.
-fn split<'a>(
+/// The header, once it is there and all lengths are right.
+fn header_of<'a>(
     ours: &str,
     sections: &[Section],
-    bytes: &'a [u8],
-) -> Result<(&'a [u8], &'a [u8]), DecodeError> {
-    let (got, body) = (bytes.len() as u64, body_len(sections));
-    let Some((declared, rest)) = bytes.split_first_chunk::<LENGTH_BYTES>() else {
+    first: &'a [u8],
+    total: u64,
+) -> Result<Option<&'a [u8]>, DecodeError> {
+    let (got, body) = (total, body_len(sections));
+    let Some((declared, rest)) = first.split_first_chunk::<LENGTH_BYTES>() else {
         let expected = (LENGTH_BYTES + ours.len() + body) as u64;
-        return Err(DecodeError::Truncated { expected, got });
+        let too_short = got < LENGTH_BYTES as u64;
+        return if too_short { Err(DecodeError::Truncated { expected, got }) } else { Ok(None) };
     };
     let declared = u64::from_le_bytes(*declared);
     let slack = SLACK_BYTES_PER_TENSOR * (1 + sections.len());
@@ -140,7 +163,7 @@ fn split<'a>(
     if got > expected {
         return Err(DecodeError::TrailingBytes { expected, got });
     }
-    Ok(rest.split_at(header_len))
+    Ok(rest.get(..header_len))
 }
 
 /// Holds what a header lists against what must be there.

@@ -163,3 +163,50 @@ proptest! {
         }
     }
 }
+
+/// The canonical bytes with some of them replaced by as many others.
+fn replaced(from: &str, to: &str) -> Vec<u8> {
+    assert_eq!(from.len(), to.len());
+    let mut bytes = encode(&model(), &VALUES).unwrap();
+    let at = bytes.windows(from.len()).position(|part| part == from.as_bytes()).unwrap();
+    bytes[at..at + to.len()].copy_from_slice(to.as_bytes());
+    bytes
+}
+
+#[test]
+fn a_header_is_right_from_its_last_byte_on_and_undecided_before() {
+    let bytes = encode(&model(), &VALUES).unwrap();
+    let end = bytes.len() - 4 * VALUES.len();
+    for n in 0..=bytes.len() {
+        let right = check_header(&model(), &bytes[..n], bytes.len() as u64).unwrap();
+        assert_eq!(right, n >= end, "{n} of {end} bytes");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_header_is_said_before_a_number_comes_and_in_the_same_words() {
+    let good = encode(&model(), &VALUES).unwrap();
+    let mut large = good.clone();
+    large[..8].copy_from_slice(&99_000_000u64.to_le_bytes());
+    let table = [
+        ("UPDATE_WRONG_NAME", replaced("layer0.bias", "layer9.bias")),
+        ("UPDATE_DUPLICATE_TENSOR", with_header(&format!("{{{WEIGHT},{WEIGHT}}}"))),
+        ("UPDATE_MISSING_TENSOR", with_header(&format!("{{{WEIGHT}}}"))),
+        ("UPDATE_WRONG_SHAPE", replaced("[2,2]", "[4,1]")),
+        ("UPDATE_WRONG_DTYPE", replaced("\"F32\"", "\"I32\"")),
+        ("UPDATE_WRONG_OFFSETS", replaced("[0,16]", "[4,20]")),
+        ("UPDATE_HEADER_MALFORMED", replaced("{\"layer0", "[\"layer0")),
+        ("UPDATE_NOT_CANONICAL", with_header(&format!("{{{BIAS},{WEIGHT}}}"))),
+        ("UPDATE_HEADER_TOO_LARGE", large),
+        ("UPDATE_TRAILING_BYTES", [good.clone(), vec![0; 4]].concat()),
+        ("UPDATE_TRUNCATED", good[..good.len() - 1].to_vec()),
+        ("UPDATE_TRUNCATED", vec![1, 2, 3]),
+    ];
+    for (code, wrong) in table {
+        let numbers = 4 * VALUES.len();
+        let first = &wrong[..wrong.len().saturating_sub(numbers).max(8).min(wrong.len())];
+        let early = check_header(&model(), first, wrong.len() as u64).unwrap_err();
+        assert_eq!(early.code(), code, "{early}");
+        assert_eq!(decode(&model(), &wrong).unwrap_err(), early);
+    }
+}

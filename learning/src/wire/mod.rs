@@ -150,6 +150,17 @@ pub fn walk(
     }
 }
 
+/// Whether the first of `total` bytes that are still arriving hold the whole header of an update in this format, and it is
+/// right; `false` as long as more of it must come. What [`walk`] would refuse before a number is refused here.
+pub fn check_header(
+    model: &ModelSpec,
+    format: Format,
+    first: &[u8],
+    total: u64,
+) -> Result<bool, DecodeError> {
+    header::check(&sections(model, format), first, total)
+}
+
 /// The tensors of a file in this format, in its order.
 fn sections(model: &ModelSpec, format: Format) -> Vec<Section> {
     let all = |dtype| {

@@ -26,13 +26,16 @@ impl Agent<'_, '_> {
             return Ok(None);
         }
         let limit = florin_work::model_bytes(&self.spec);
-        let Some(bytes) = self.store.residual(before, limit)? else {
-            return Ok(None);
+        let read = match self.store.residual(before, limit) {
+            Ok(None) => return Ok(None),
+            Ok(Some(bytes)) => {
+                florin_work::check_model(&self.spec, &bytes).map_err(|e| e.to_string())
+            }
+            Err(error) => Err(error.to_string()),
         };
-        match florin_work::check_model(&self.spec, &bytes) {
+        match read {
             Ok(residual) => Ok(Some(residual)),
-            Err(rejection) => {
-                let why = rejection.to_string();
+            Err(why) => {
                 self.tell(&Event::ResidualLost { round: before, why });
                 Ok(None)
             }

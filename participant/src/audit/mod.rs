@@ -381,7 +381,9 @@ impl<'a> Auditor<'a> {
         let limit = florin_work::model_bytes(self.spec);
         let of_update = florin_work::update_bytes(self.spec);
         let models = limit.saturating_mul(self.earlier.len().min(PUBLIC_STEPS_MAX) as u64);
-        let total = of_update.saturating_mul(report.entries.len() as u64).saturating_add(models);
+        // Decoded, an update is as long as a model.
+        let decoded = limit.max(of_update);
+        let total = decoded.saturating_mul(report.entries.len() as u64).saturating_add(models);
         if total > ORDER_BYTES_MAX {
             let line = difference("entries", &format!("{total} bytes"), &"more than is audited");
             found.push(line);

@@ -24,6 +24,8 @@ const HEAD_BYTES_MAX: usize = 16 * 1024;
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long an answer may take beyond what it was asked to wait.
 const ANSWER: Duration = Duration::from_secs(30);
+/// How fast a coordinator checks what it was sent and brings it to its disk, at least.
+const CHECKED_BYTES_PER_SECOND: u64 = 16 * 1024 * 1024;
 /// How often a request is sent that the coordinator calls one too many.
 const TOO_OFTEN_TRIES: u32 = 10;
 /// Longest wait before it is sent again, in seconds, whatever the coordinator says.
@@ -35,6 +37,17 @@ const STALL: Duration = Duration::from_secs(30);
 pub(super) struct Http {
     agent: Agent,
     base: String,
+}
+
+/// What goes up.
+pub(super) struct Sent<'a> {
+    pub(super) method: &'a str,
+    pub(super) path: &'a str,
+    pub(super) headers: &'a [(&'a str, String)],
+    /// Bytes of this request.
+    pub(super) length: u64,
+    /// Bytes that the coordinator checks when they are there, those of earlier requests included.
+    pub(super) checked: u64,
 }
 
 /// A request's name for errors, `GET tasks`, and its address.
@@ -108,29 +121,51 @@ impl Http {
         Ok(Answer { response: answer?, request })
     }
 
-    /// Sends `length` bytes from a reader.
+    /// Sends the bytes of a reader.
     pub(super) fn send(
         &self,
-        method: &str,
-        path: &str,
-        length: u64,
+        sent: &Sent<'_>,
         bytes: &mut dyn Read,
     ) -> Result<Answer, ClientError> {
-        let request = self.request(method, path);
-        let builder = match method {
+        let request = self.request(sent.method, sent.path);
+        let mut builder = match sent.method {
             "PUT" => self.agent.put(&request.url),
             _ => self.agent.post(&request.url),
         };
+        for (name, value) in sent.headers {
+            builder = builder.header(*name, value);
+        }
+        let checked = Duration::from_secs(sent.checked / CHECKED_BYTES_PER_SECOND);
         let answer = builder
             .config()
             .timeout_per_write(Some(STALL))
-            .timeout_recv_response(Some(ANSWER))
+            .timeout_recv_response(Some(ANSWER + checked))
             .timeout_per_read(Some(STALL))
             .build()
             .content_type("application/octet-stream")
-            .header("content-length", length)
+            .header("content-length", sent.length)
             .send(SendBody::from_reader(bytes));
         Ok(Answer { response: request.answer(answer)?, request })
+    }
+
+    /// `HEAD`, and the number in one header of its answer.
+    pub(super) fn number(
+        &self,
+        path: &str,
+        headers: &[(&str, String)],
+        wanted: &str,
+    ) -> Result<u64, ClientError> {
+        let request = self.request("HEAD", path);
+        let mut builder = self.agent.head(&request.url);
+        for (name, value) in headers {
+            builder = builder.header(*name, value);
+        }
+        let answer = builder.config().timeout_global(Some(ANSWER)).build().call();
+        let response = request.answer(answer)?;
+        let value = response.headers().get(wanted).and_then(|value| value.to_str().ok());
+        value.and_then(|value| value.parse().ok()).ok_or_else(|| {
+            request.not_understood(format!("the header {wanted} is missing or no number"))
+        })
     }
 
     /// `GET` of raw bytes, at most `limit` of them.

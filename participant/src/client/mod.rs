@@ -5,17 +5,17 @@ mod error;
 mod http;
 #[cfg(test)]
 pub(crate) mod tests;
+mod uploads;
 
-use std::io::Read;
 use std::path::PathBuf;
 use std::time::Instant;
 
 use florin_ledger::Trust;
-use florin_protocol::limits::{BLOB_BYTES_MAX, HEADER_BYTES_MAX};
+use florin_protocol::limits::BLOB_BYTES_MAX;
 use florin_protocol::{
     Address, BlobRequest, Canonical, ClaimProof, CloseRequest, Code, Commit, Digest, Enrol,
-    LedgerInfo, MarketInfo, Offer, Receipt, Registration, Report, Role, Round, Scope, Signed,
-    TaskId, TaskSpec, TaskSummary, TaskView, Tick, UpdateHeader, WorkOrder, WorkQuery, WorkRecord,
+    LedgerInfo, MarketInfo, Offer, Registration, Report, Role, Round, Scope, Signed, TaskId,
+    TaskSpec, TaskSummary, TaskView, Tick, UpdateHeader, WorkOrder, WorkQuery, WorkRecord,
     WorkVerdict, blob_digest,
 };
 
@@ -234,18 +234,6 @@ impl Client {
         Ok(view)
     }
 
-    /// Uploads a blob that a task wants.
-    ///
-    /// # Errors
-    /// A rejection, or those of any request.
-    pub fn put_blob(&self, bytes: &[u8]) -> Result<Digest, ClientError> {
-        let digest = blob_digest(bytes);
-        let mut reader = bytes;
-        let path = format!("blobs/{digest}");
-        self.http.send("PUT", &path, length(bytes), &mut reader)?.done()?;
-        Ok(digest)
-    }
-
     /// A public blob of at most `limit` bytes, checked against its digest.
     ///
     /// # Errors
@@ -254,16 +242,6 @@ impl Client {
     pub fn blob(&self, digest: Digest, limit: u64) -> Result<Vec<u8>, ClientError> {
         let bytes = self.http.bytes(&format!("blobs/{digest}"), limit.min(BLOB_BYTES_MAX))?;
         check_digest(digest, bytes)
-    }
-
-    /// Uploads all the rows of a task's holdout, in their canonical form. Again: nothing changes.
-    ///
-    /// # Errors
-    /// A rejection, or those of any request.
-    pub fn put_holdout(&self, task: TaskId, bytes: &[u8]) -> Result<(), ClientError> {
-        let mut reader = bytes;
-        let path = format!("tasks/{task}/holdout");
-        self.http.send("PUT", &path, length(bytes), &mut reader)?.done()
     }
 
     /// The rows that judge a round, at most `limit` bytes. Whether they are those that the task
@@ -289,36 +267,6 @@ impl Client {
     /// A rejection, or those of any request.
     pub fn commit(&self, commit: &Signed<Commit>) -> Result<(), ClientError> {
         self.http.post(&format!("tasks/{}/commits", commit.body.scope.task), commit, 0)?.done()
-    }
-
-    /// Uploads an update, and returns its receipt. Exactly the same again has the same receipt.
-    ///
-    /// # Errors
-    /// [`ClientError::NotSigned`] or [`ClientError::WrongContent`] for a receipt of something else;
-    /// a rejection; those of any request.
-    pub fn upload(
-        &self,
-        header: &Signed<UpdateHeader>,
-        bytes: &[u8],
-    ) -> Result<Signed<Receipt>, ClientError> {
-        let scope = header.body.scope;
-        let head = header.to_bytes();
-        debug_assert!(head.len() <= HEADER_BYTES_MAX, "a header has fields of fixed length");
-        let head_length = u32::try_from(head.len()).unwrap_or(u32::MAX).to_le_bytes();
-        let total = length(&head_length) + length(&head) + length(bytes);
-        let mut reader = head_length.chain(head.as_slice()).chain(bytes);
-        let path = format!("tasks/{}/updates", scope.task);
-        let receipt: Signed<Receipt> = self.http.send("POST", &path, total, &mut reader)?.json()?;
-        self.signed(&receipt, "the receipt")?;
-        self.in_scope(receipt.body.scope, scope, "the receipt")?;
-        let (sender, update) = (receipt.body.sender, receipt.body.update);
-        if sender != header.body.sender || update != header.body.digest() {
-            return Err(ClientError::WrongContent {
-                what: "the receipt".to_owned(),
-                why: format!("it is for update {update} of {sender}, not for the one sent"),
-            });
-        }
-        Ok(receipt)
     }
 
     /// A round's report, signed by the coordinator.
@@ -466,10 +414,6 @@ impl Client {
 
 fn of_round(task: TaskId, round: Round, what: &str) -> String {
     format!("tasks/{task}/rounds/{round}/{what}")
-}
-
-fn length(bytes: &[u8]) -> u64 {
-    bytes.len() as u64
 }
 
 fn check_digest(expected: Digest, bytes: Vec<u8>) -> Result<Vec<u8>, ClientError> {

@@ -10,14 +10,20 @@ mod recovery;
 mod round;
 mod server;
 mod train;
+mod uploads;
 mod wire;
 
 use anyhow::Context;
 use serde::Serialize;
 
-use crate::cli::{Bench, BenchName};
+use crate::cli::{Bench, BenchName, PeerArg};
 use crate::failure::Exit;
+use peers::Peer;
+
 use crate::show::{self, BAD, Cell, GOOD, Table};
+
+/// Rounds that a neighbour with a deployment plays; the median of the times between them counts.
+const FLOWER_ROUNDS: u32 = 5;
 
 /// One measured figure, with what it is held against.
 #[derive(Debug, Clone, Serialize)]
@@ -98,9 +104,10 @@ pub(super) fn run(arguments: &Bench) -> anyhow::Result<Exit> {
         BenchName::Aggregate => of_rows(aggregate::run(python)?)?,
         BenchName::Train => of_rows(train::run(python)?)?,
         BenchName::Ledger => of_rows(ledger::run()?)?,
-        BenchName::Round => of_rows(round::run()?)?,
-        BenchName::Server => of_rows(server::run()?)?,
+        BenchName::Round => of_rows(with_peer(round::run()?, arguments)?)?,
+        BenchName::Server => of_rows(with_peer(server::run()?, arguments)?)?,
         BenchName::Door => of_rows(door::run(arguments.door.connections)?)?,
+        BenchName::Uploads => of_rows(uploads::run(&arguments.uploads)?)?,
         BenchName::Recovery => of_rows(recovery::run()?)?,
         BenchName::Attacks => of_rows(attacks::run()?)?,
         BenchName::Wire => {
@@ -133,6 +140,17 @@ pub(super) fn run(arguments: &Bench) -> anyhow::Result<Exit> {
     }
     let missed = rows.iter().any(|row| row.holds == Some(false));
     Ok(if missed { Exit::No } else { Exit::Done })
+}
+
+/// The rows with the neighbour's behind them, where one is asked for.
+fn with_peer(mut rows: Vec<Row>, arguments: &Bench) -> anyhow::Result<Vec<Row>> {
+    if arguments.peer == Some(PeerArg::Flower) {
+        let script = include_str!("../../../xtask/peers/flower.py");
+        let rounds = vec![FLOWER_ROUNDS.to_string()];
+        let peer = Peer { name: "Flower", script, arguments: rounds };
+        rows.extend(peers::run(&peer, arguments.python.as_deref())?);
+    }
+    Ok(rows)
 }
 
 /// The shortest of several runs, in seconds.

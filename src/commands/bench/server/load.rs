@@ -38,7 +38,7 @@ pub(super) struct Ready {
     bytes: Vec<u8>,
 }
 
-fn connect(market: &Market) -> anyhow::Result<Client> {
+pub(in crate::commands::bench) fn connect(market: &Market) -> anyhow::Result<Client> {
     Ok(Client::connect(&ClientConfig::at(&market.url))?)
 }
 
@@ -73,7 +73,11 @@ fn over<T: Sync>(
 }
 
 /// Registers, bonds and enrols everybody in all tasks.
-pub(super) fn join(market: &Market, tasks: &[TaskId], connections: usize) -> anyhow::Result<()> {
+pub(in crate::commands::bench) fn join(
+    market: &Market,
+    tasks: &[TaskId],
+    connections: usize,
+) -> anyhow::Result<()> {
     let ledger = compose::ledger(&connect(market)?, &market.url, &NodeArg::default())?;
     let name = ledger.market();
     let later = Tick(ledger.now()?.0.saturating_add(3_600_000));
@@ -92,7 +96,11 @@ pub(super) fn join(market: &Market, tasks: &[TaskId], connections: usize) -> any
     Ok(())
 }
 
-fn until(market: &Market, task: TaskId, phase: Phase) -> anyhow::Result<()> {
+pub(in crate::commands::bench) fn until(
+    market: &Market,
+    task: TaskId,
+    phase: Phase,
+) -> anyhow::Result<()> {
     let client = connect(market)?;
     let begun = Instant::now();
     while begun.elapsed() < PATIENCE {

@@ -21,9 +21,9 @@ const HOLDOUT: f64 = 0.42;
 const PASSPHRASE: &str = "passphrase";
 
 /// One simulated participant.
-pub(super) struct Actor {
-    pub(super) wallet: TestSigner,
-    pub(super) node: NodeSigner,
+pub(in crate::commands::bench) struct Actor {
+    pub(in crate::commands::bench) wallet: TestSigner,
+    pub(in crate::commands::bench) node: NodeSigner,
 }
 
 /// The market's folder and processes.
@@ -32,7 +32,7 @@ pub(in crate::commands::bench) struct Market {
     coordinator: Option<Child>,
     others: Vec<Child>,
     pub(in crate::commands::bench) url: String,
-    pub(super) actors: Vec<Actor>,
+    pub(in crate::commands::bench) actors: Vec<Actor>,
     arbiter: Address,
 }
 
@@ -42,6 +42,8 @@ pub(in crate::commands::bench) struct Usage {
     pub(in crate::commands::bench) cpu: Duration,
     /// Most resident memory so far, in MiB.
     pub(in crate::commands::bench) peak_mib: f64,
+    /// Memory of its own now, without files that are mapped, in MiB.
+    pub(in crate::commands::bench) own_mib: f64,
 }
 
 impl Market {
@@ -97,7 +99,7 @@ impl Market {
         Ok(market)
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(in crate::commands::bench) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
@@ -161,10 +163,20 @@ impl Market {
         Ok(())
     }
 
-    /// Publishes a task for all participants.
+    /// Publishes a task for all participants, with a model of 40 KB.
     pub(super) fn publish(&self, salt: u64) -> anyhow::Result<TaskId> {
+        self.publish_model(salt, &[128])
+    }
+
+    /// The same with these hidden layers.
+    pub(in crate::commands::bench) fn publish_model(
+        &self,
+        salt: u64,
+        hidden: &[u32],
+    ) -> anyhow::Result<TaskId> {
         let text = include_str!("task.toml")
             .replace("@SALT@", &salt.to_string())
+            .replace("@HIDDEN@", &format!("{hidden:?}"))
             .replace("@COHORT@", &self.actors.len().to_string());
         self.publish_task(&text)
     }
@@ -189,6 +201,12 @@ impl Market {
     fn log(&self, name: &str) -> String {
         let log = self.path(&format!("{name}.log"));
         std::fs::read_to_string(log).unwrap_or_else(|error| error.to_string())
+    }
+
+    /// Forgets how much memory the coordinator used before; whether the system could.
+    pub(in crate::commands::bench) fn forget_peak(&self) -> bool {
+        let id = self.coordinator.as_ref().map_or(0, Child::id);
+        std::fs::write(format!("/proc/{id}/clear_refs"), "5").is_ok()
     }
 
     /// What the coordinator has used so far.
@@ -221,7 +239,10 @@ fn usage(process: u32) -> Option<Usage> {
     let ticks = fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?;
     let per_second = rustix::param::clock_ticks_per_second().max(1);
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kib: f64 = peak.split_whitespace().next()?.parse().ok()?;
-    Some(Usage { cpu: Duration::from_millis(ticks * 1_000 / per_second), peak_mib: kib / 1_024.0 })
+    let mib = |name: &str| -> Option<f64> {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        Some(line.split_whitespace().next()?.parse::<f64>().ok()? / 1_024.0)
+    };
+    let cpu = Duration::from_millis(ticks * 1_000 / per_second);
+    Some(Usage { cpu, peak_mib: mib("VmHWM:")?, own_mib: mib("RssAnon:")? })
 }

@@ -1,6 +1,6 @@
 //! `florin bench server`: how many updates a coordinator takes, and what each costs it.
 
-mod load;
+pub(super) mod load;
 pub(super) mod market;
 
 use std::time::Duration;

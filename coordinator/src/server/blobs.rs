@@ -1,0 +1,360 @@
+//! Models and holdouts on their way in, and public bytes on their way out.
+
+use std::io;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use florin_learning::Mapped;
+use florin_protocol::{Code, Digest, Round, TaskId, TaskSpec, Tick};
+use florin_work::Committed;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::body::{Incoming, blocking, send_file};
+use super::error::{ApiError, ApiResult};
+use super::extract::At;
+use super::resume::{Head, begin, offset_of, token_of, with_offset};
+use super::{App, Room};
+use crate::engine::{Engine, Event, Visibility};
+use crate::store::pack::PACKED_BYTES_MAX;
+use crate::store::partial::{Key, Upload, Wanted, Whose};
+use crate::store::{BlobError, BlobWriter, Blobs, Opened};
+
+/// What a blob says it is.
+const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
+/// Bytes of a holdout before its rows.
+const HOLDOUT_HEADER_BYTES: u64 = 32;
+
+/// A model that some task waits for.
+pub(super) async fn take_blob(
+    State(app): State<App>,
+    At(digest): At<Digest>,
+    request: Request,
+) -> Response {
+    let (said, incoming) = open(&app, request);
+    let mut taking = Taking { app: &app, incoming, key: None };
+    let taken = match said {
+        Ok(said) => taking.model(digest, said).await,
+        Err(error) => Err(error),
+    };
+    taking.answer(taken).await
+}
+
+/// All the rows of a task's holdout. Whoever has them may upload them: the task's commitment says whether they are it.
+pub(super) async fn take_holdout(
+    State(app): State<App>,
+    At(task): At<TaskId>,
+    request: Request,
+) -> Response {
+    let (said, incoming) = open(&app, request);
+    let mut taking = Taking { app: &app, incoming, key: None };
+    let taken = match said {
+        Ok(said) => taking.holdout(task, said).await,
+        Err(error) => Err(error),
+    };
+    taking.answer(taken).await
+}
+
+/// How many bytes of a model are here that came with the request's token.
+pub(super) async fn ask_blob(
+    State(app): State<App>,
+    At(digest): At<Digest>,
+    headers: HeaderMap,
+) -> ApiResult<Response> {
+    let wanting = app.host().read(move |engine, _| engine.wanting(digest).next().map(|t| t.id));
+    let Some(task) = wanting.await? else {
+        return Err(not_wanted(digest));
+    };
+    ask(&app, &headers, task, digest)
+}
+
+/// How many bytes of a holdout are here that came with the request's token.
+pub(super) async fn ask_holdout(
+    State(app): State<App>,
+    At(task): At<TaskId>,
+    headers: HeaderMap,
+) -> ApiResult<Response> {
+    let root = app.host().read(move |engine, _| engine.holdout(task).map(|t| t.0.holdout.root));
+    ask(&app, &headers, task, root.await??)
+}
+
+fn ask(app: &App, headers: &HeaderMap, task: TaskId, digest: Digest) -> ApiResult<Response> {
+    let Some(token) = token_of(headers)? else {
+        let message = "uploads without an Upload-Token begin with byte 0 each time";
+        return Err(ApiError::new(Code::Malformed, message));
+    };
+    let key = Key { task, whose: Whose::Token(token), digest };
+    Ok(with_offset(StatusCode::NO_CONTENT, app.host().partials().bytes_of(&key)))
+}
+
+fn not_wanted(digest: Digest) -> ApiError {
+    ApiError::new(Code::NotFound, format!("no task waits for blob {digest}"))
+}
+
+/// What a request says of itself.
+struct Said {
+    offset: u64,
+    /// Made of what only its sender knows; without it nothing is kept for another connection.
+    token: Option<Digest>,
+}
+
+fn open(app: &App, request: Request) -> (ApiResult<Said>, Incoming) {
+    let headers = request.headers();
+    let said =
+        offset_of(headers).and_then(|offset| token_of(headers).map(|token| Said { offset, token }));
+    (said, Incoming::new(request.into_body(), app.config(), 0))
+}
+
+/// One model or holdout on its way.
+struct Taking<'a> {
+    app: &'a App,
+    incoming: Incoming,
+    /// What is kept of it if it breaks off.
+    key: Option<Key>,
+}
+
+impl Taking<'_> {
+    async fn answer(mut self, taken: ApiResult<()>) -> Response {
+        self.incoming.drain().await;
+        match (taken, self.key) {
+            (Ok(()), _) => StatusCode::NO_CONTENT.into_response(),
+            (Err(error), Some(key)) => {
+                with_offset(error, self.app.host().partials().bytes_of(&key))
+            }
+            (Err(error), None) => error.into_response(),
+        }
+    }
+
+    async fn model(&mut self, digest: Digest, said: Said) -> ApiResult<()> {
+        let app = self.app;
+        let wanting = app.host().read(move |engine, _| {
+            let wanting = engine.wanting(digest).map(|task| (task.spec.clone(), task.model_bytes));
+            (wanting.collect::<Vec<_>>(), engine.visibility(digest))
+        });
+        let (wanting, visibility) = wanting.await?;
+        let Some((first, _)) = wanting.first() else {
+            if visibility != Visibility::Unknown && app.host().blobs().contains(digest) {
+                return Ok(()); // It came before.
+            }
+            return Err(not_wanted(digest));
+        };
+        let lengths: Vec<u64> = wanting.iter().map(|(_, model_bytes)| *model_bytes).collect();
+        let taken = self.receive(&lengths, said, first.id(), digest, move |engine, _| {
+            engine.wanting(digest).next().is_some()
+        });
+        let Some((mut bytes, _place)) = taken.await? else {
+            return Ok(());
+        };
+        let found = bytes.digest();
+        if found != digest {
+            bytes.discard();
+            let message = format!("the bytes hash to {found}, not to {digest}");
+            return Err(ApiError::new(Code::Malformed, message));
+        }
+        let _room = app.room_for(Room::Blobs, bytes.len()).await?;
+        let specs = wanting.into_iter().map(|(spec, _)| spec).collect();
+        let (fitting, _turn) = keep_model(app, specs, bytes).await?;
+        for task in fitting {
+            app.host().write(Event::BlobArrived { task, digest }).await?;
+        }
+        Ok(())
+    }
+
+    async fn holdout(&mut self, task: TaskId, said: Said) -> ApiResult<()> {
+        let app = self.app;
+        let known = app.host().read(move |engine, _| {
+            engine.holdout(task).map(|(spec, is_there)| (spec.clone(), is_there))
+        });
+        let (spec, is_there) = known.await??;
+        if is_there {
+            return Ok(());
+        }
+        let (lengths, root) = ([holdout_bytes(&spec)], spec.holdout.root);
+        let taken = self.receive(&lengths, said, task, root, move |engine, _| {
+            engine.holdout(task).is_ok_and(|(_, is_there)| !is_there)
+        });
+        let Some((mut bytes, _place)) = taken.await? else {
+            return Ok(());
+        };
+        let _room = app.room_for(Room::Blobs, bytes.len()).await?;
+        let blobs = app.host().blobs().clone();
+        let kept = blocking(move || -> ApiResult<(Digest, Bytes)> {
+            let read = bytes.look(|all| Committed::read(&spec, all).map(drop))?;
+            if let Err(error) = read {
+                bytes.discard();
+                return Err(error.into());
+            }
+            Ok((bytes.keep(&blobs)?, bytes))
+        });
+        let (digest, _turn) = kept.await??;
+        app.host().write(Event::HoldoutArrived { task, digest }).await?;
+        Ok(())
+    }
+
+    /// Takes bytes that have one of these lengths; `None` where another connection with the same token brought them.
+    async fn receive(
+        &mut self,
+        lengths: &[u64],
+        said: Said,
+        task: TaskId,
+        digest: Digest,
+        still_wanted: impl FnOnce(&Engine, Tick) -> bool + Clone + Send + 'static,
+    ) -> ApiResult<Option<(Bytes, OwnedSemaphorePermit)>> {
+        let app = self.app;
+        let place = app.blob_place()?;
+        let limit = lengths.iter().copied().max().unwrap_or_default();
+        let fits = |bytes: u64| {
+            if lengths.contains(&bytes) {
+                return Ok(());
+            }
+            let message = format!("there must be {limit} bytes, not {bytes}");
+            Err(ApiError::new(Code::Truncated, message))
+        };
+        let left = limit.saturating_sub(said.offset);
+        self.incoming.check_announced(left)?;
+        let announced = self.incoming.announced();
+        announced.map_or(Ok(()), |bytes| fits(bytes.saturating_add(said.offset)))?;
+        self.incoming.allow(app.config().body_time(left));
+        if limit <= PACKED_BYTES_MAX as u64 {
+            let writer = self.incoming.write_to(app.host().blobs(), limit).await?;
+            fits(writer.bytes())?;
+            return Ok(Some((Bytes::Small(Some(Box::new(writer))), place)));
+        }
+        let token = said.token.unwrap_or_else(|| app.nameless());
+        let key = Key { task, whose: Whose::Token(token), digest };
+        self.key = said.token.map(|_| key);
+        let kept = said.token.is_some();
+        let wanted = Wanted { key, bytes: limit, offset: said.offset, kept };
+        let Some(upload) = begin(app, wanted, still_wanted).await? else {
+            return Ok(None);
+        };
+        let upload = self.incoming.append_to(upload, limit, Head::unseen()).await?;
+        fits(upload.bytes())?;
+        Ok(Some((Bytes::Large(upload), place)))
+    }
+}
+
+/// Bytes that arrived whole.
+enum Bytes {
+    Small(Option<Box<BlobWriter>>),
+    Large(Box<Upload>),
+}
+
+impl Bytes {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Small(writer) => writer.as_ref().map_or(0, |writer| writer.bytes()),
+            Self::Large(upload) => upload.bytes(),
+        }
+    }
+
+    fn digest(&self) -> Digest {
+        match self {
+            Self::Small(Some(writer)) => writer.digest(),
+            Self::Small(None) => Digest::default(),
+            Self::Large(upload) => upload.digest(),
+        }
+    }
+
+    fn discard(&mut self) {
+        match self {
+            Self::Small(writer) => *writer = None,
+            Self::Large(upload) => upload.discard(),
+        }
+    }
+
+    /// Looks at all of them, without holding those of a large one in memory.
+    fn look<T>(&mut self, look: impl FnOnce(&[u8]) -> T) -> Result<T, BlobError> {
+        match self {
+            Self::Small(Some(writer)) => Ok(look(&writer.read_back()?)),
+            Self::Small(None) => Ok(look(&[])),
+            Self::Large(upload) => Ok(look(&Mapped::file(upload.file()?)?)),
+        }
+    }
+
+    /// Makes a blob of them.
+    fn keep(&mut self, blobs: &Blobs) -> Result<Digest, BlobError> {
+        let writer = match self {
+            Self::Small(writer) => writer.take().map(|writer| *writer),
+            Self::Large(upload) => Some(upload.take_blob(blobs)?),
+        };
+        blobs.keep(writer.ok_or_else(|| io::Error::other("the bytes are a blob already"))?)
+    }
+}
+
+/// Keeps a model if it fits a task that waits for it; returns those it fits, and the upload, whose turn ends with it.
+async fn keep_model(
+    app: &App,
+    specs: Vec<TaskSpec>,
+    mut bytes: Bytes,
+) -> ApiResult<(Vec<TaskId>, Bytes)> {
+    let blobs = app.host().blobs().clone();
+    blocking(move || {
+        let mut fitting = Vec::new();
+        let mut refused = None;
+        bytes.look(|all| {
+            for spec in specs {
+                match florin_work::inspect_model(&spec, all) {
+                    Ok(()) => fitting.push(spec.id()),
+                    Err(rejection) => refused = Some(rejection),
+                }
+            }
+        })?;
+        match refused {
+            Some(rejection) if fitting.is_empty() => {
+                bytes.discard();
+                Err(rejection.into())
+            }
+            _ => {
+                bytes.keep(&blobs)?;
+                Ok((fitting, bytes))
+            }
+        }
+    })
+    .await?
+}
+
+/// The exact length of a task's holdout: a header, then four bytes for each feature and label.
+pub(super) fn holdout_bytes(spec: &TaskSpec) -> u64 {
+    let row = u64::from(spec.data.width).saturating_add(1).saturating_mul(4);
+    u64::from(spec.holdout.rows).saturating_mul(row).saturating_add(HOLDOUT_HEADER_BYTES)
+}
+
+/// The rows by which a round is judged, with their proofs, once they are drawn.
+pub(super) async fn give_shown(
+    State(app): State<App>,
+    At((task, round)): At<(TaskId, Round)>,
+) -> ApiResult<Response> {
+    let digest = app.host().read(move |engine, _| engine.shown(task, round)).await??;
+    send_blob(&app, digest).await
+}
+
+/// A blob that anybody may read.
+pub(super) async fn give_blob(
+    State(app): State<App>,
+    At(digest): At<Digest>,
+) -> ApiResult<Response> {
+    match app.host().read(move |engine, _| engine.visibility(digest)).await? {
+        Visibility::Public => send_blob(&app, digest).await,
+        Visibility::NotYet => {
+            let message = format!("blob {digest} is not public yet");
+            Err(ApiError::new(Code::NotYetPublic, message))
+        }
+        Visibility::Unknown => {
+            Err(ApiError::new(Code::NotFound, format!("blob {digest} belongs to no task here")))
+        }
+    }
+}
+
+/// Sends a blob whose bytes have just been checked against their digest.
+pub(super) async fn send_blob(app: &App, digest: Digest) -> ApiResult<Response> {
+    let blobs = app.host().blobs().clone();
+    let mut response = match blocking(move || blobs.open_checked(digest)).await?? {
+        Opened::File(file, length) => send_file(file, length),
+        Opened::Bytes(bytes) => Response::new(Body::from(bytes)),
+    };
+    response.headers_mut().insert(CONTENT_TYPE, BYTES);
+    Ok(response)
+}

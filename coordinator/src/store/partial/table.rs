@@ -1,0 +1,174 @@
+//! What partials there are and what room they hold. Only arithmetic: files are the folder's business.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use super::PartialError;
+use super::key::Key;
+use super::turn::Turn;
+
+/// Most partials at once, those that nobody sends included.
+pub const PARTIALS_MAX: usize = 4_096;
+/// A partial that nobody sends is left alone for so long, whoever needs its room: its sender may be on the way back.
+pub const SPARED: Duration = Duration::from_secs(60);
+
+/// How much partials may hold, in bytes. One that is being sent holds its whole length from before its first byte; one
+/// that nobody sends holds what is on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// All together.
+    pub all: u64,
+    /// Those of one task.
+    pub task: u64,
+    /// Those of one sender.
+    pub sender: u64,
+    /// What stays free on the disk.
+    pub free: u64,
+}
+
+/// Whose room is used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quota {
+    /// One sender's.
+    Sender,
+    /// One task's.
+    Task,
+    /// Everybody's.
+    All,
+}
+
+impl std::fmt::Display for Quota {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Sender => "one sender",
+            Self::Task => "one task",
+            Self::All => "everybody together",
+        })
+    }
+}
+
+/// One partial.
+#[derive(Debug)]
+pub(super) enum Entry {
+    /// Somebody sends it.
+    Sent { turn: Arc<Turn>, reserved: u64 },
+    /// Nobody does.
+    Left { bytes: u64, hasher: Option<Box<blake3::Hasher>>, since: SystemTime },
+}
+
+impl Entry {
+    pub(super) fn held(&self) -> u64 {
+        match self {
+            Self::Sent { reserved, .. } => *reserved,
+            Self::Left { bytes, .. } => *bytes,
+        }
+    }
+
+    /// Bytes that will be written and are not yet.
+    fn to_come(&self) -> u64 {
+        match self {
+            Self::Sent { turn, reserved } => reserved.saturating_sub(turn.written()),
+            Self::Left { .. } => 0,
+        }
+    }
+}
+
+/// All partials.
+#[derive(Debug, Default)]
+pub(super) struct Table(pub(super) BTreeMap<Key, Entry>);
+
+impl Table {
+    /// Whose partials must go so that one of `bytes` may come in the place of those of `key`.
+    pub(super) fn make_room(
+        &self,
+        key: &Key,
+        bytes: u64,
+        limits: &Limits,
+        free: u64,
+        now: SystemTime,
+    ) -> Result<Vec<Key>, PartialError> {
+        let mut gone = Vec::new();
+        let quotas =
+            [(Quota::Sender, limits.sender), (Quota::Task, limits.task), (Quota::All, limits.all)];
+        for (quota, limit) in quotas {
+            let counts = |other: &Key| match quota {
+                Quota::Sender => other.sender().is_some() && other.sender() == key.sender(),
+                Quota::Task => other.task == key.task,
+                Quota::All => true,
+            };
+            let others = self.0.iter().filter(|(other, _)| *other != key && counts(other));
+            let held = others.filter(|(other, _)| !gone.contains(*other));
+            let held: u64 = held.fold(0, |sum, (_, entry)| sum.saturating_add(entry.held()));
+            let over = held.saturating_add(bytes).saturating_sub(limit);
+            let applies = quota != Quota::Sender || key.sender().is_some();
+            if applies && !self.give_up(over, &mut gone, now, |other| other != key && counts(other))
+            {
+                return Err(PartialError::QuotaExceeded { quota, limit, held, bytes });
+            }
+        }
+        let coming: u64 = self.0.iter().fold(0, |sum, (other, entry)| {
+            if other == key { sum } else { sum.saturating_add(entry.to_come()) }
+        });
+        let needed = coming.saturating_add(bytes).saturating_add(limits.free);
+        let freed = gone.iter().filter_map(|key| self.0.get(key));
+        let freed: u64 = freed.fold(0, |sum, entry| sum.saturating_add(entry.held()));
+        let over = needed.saturating_sub(free.saturating_add(freed));
+        if !self.give_up(over, &mut gone, now, |other| other != key) {
+            return Err(PartialError::NoRoom { bytes, free, coming, kept: limits.free });
+        }
+        Ok(gone)
+    }
+
+    /// Adds to `gone` those that have waited longest for their sender, until they hold `over`; whether they do.
+    fn give_up(
+        &self,
+        over: u64,
+        gone: &mut Vec<Key>,
+        now: SystemTime,
+        may_go: impl Fn(&Key) -> bool,
+    ) -> bool {
+        let mut waiting: Vec<(SystemTime, &Key, u64)> = self
+            .0
+            .iter()
+            .filter(|(key, _)| may_go(key) && !gone.contains(*key))
+            .filter_map(|(key, entry)| match entry {
+                Entry::Left { bytes, since, .. } if is_older(*since, SPARED, now) => {
+                    Some((*since, key, *bytes))
+                }
+                _ => None,
+            })
+            .collect();
+        waiting.sort_unstable();
+        let mut left = over;
+        for (_, key, bytes) in waiting {
+            if left == 0 {
+                break;
+            }
+            gone.push(*key);
+            left = left.saturating_sub(bytes);
+        }
+        left == 0
+    }
+
+    /// Those that nobody sends and that are too old, or not wanted any more.
+    pub(super) fn outdated(
+        &self,
+        now: SystemTime,
+        age_max: Duration,
+        wanted: impl Fn(&Key) -> bool,
+    ) -> Vec<Key> {
+        let left = self.0.iter().filter_map(|(key, entry)| match entry {
+            Entry::Left { since, .. } => Some((key, *since)),
+            Entry::Sent { .. } => None,
+        });
+        left.filter(|(key, since)| is_older(*since, age_max, now) || !wanted(key))
+            .map(|(key, _)| *key)
+            .collect()
+    }
+}
+
+/// Whether something has been there for longer than `age`. A clock that was set back makes nothing older.
+fn is_older(since: SystemTime, age: Duration, now: SystemTime) -> bool {
+    now.duration_since(since).is_ok_and(|been| been > age)
+}

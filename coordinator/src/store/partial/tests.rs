@@ -1,0 +1,258 @@
+//! Partials: who may go on where, what they hold, and what is left of them.
+
+use florin_protocol::{Address, Round, TaskId, blob_digest};
+
+use super::*;
+
+const LENGTH: usize = 300_000;
+
+fn key(task: u8, sender: u8) -> Key {
+    let whose = Whose::Sender(Round(1), Address([sender; 20]));
+    Key { task: TaskId([task; 32]), whose, digest: blob_digest(&bytes()) }
+}
+
+fn bytes() -> Vec<u8> {
+    (0..LENGTH).map(|i| (i * 7 % 251) as u8).collect()
+}
+
+fn wanted(key: Key, offset: u64) -> Wanted {
+    Wanted { key, bytes: LENGTH as u64, offset, kept: true }
+}
+
+const WIDE: Limits = Limits { all: u64::MAX, task: u64::MAX, sender: u64::MAX, free: 0 };
+
+struct Place {
+    dir: tempfile::TempDir,
+    blobs: Blobs,
+    partials: Arc<Partials>,
+}
+
+fn place() -> Place {
+    let dir = tempfile::tempdir().unwrap();
+    let blobs = Blobs::open(dir.path()).unwrap();
+    let partials = Arc::new(Partials::open(&dir.path().join("uploads")).unwrap());
+    Place { dir, blobs, partials }
+}
+
+impl Place {
+    fn begin(&self, key: Key, offset: u64) -> Result<Upload, PartialError> {
+        self.begin_at(&wanted(key, offset), &WIDE, SystemTime::now())
+    }
+
+    fn begin_at(
+        &self,
+        wanted: &Wanted,
+        limits: &Limits,
+        now: SystemTime,
+    ) -> Result<Upload, PartialError> {
+        match self.partials.begin(wanted, limits, now)? {
+            Begun::Ready(upload) => Ok(*upload),
+            Begun::Busy(_) => panic!("somebody else sends it"),
+        }
+    }
+
+    /// As after a restart.
+    fn again(&mut self) {
+        self.partials = Arc::new(Partials::open(&self.dir.path().join("uploads")).unwrap());
+    }
+
+    fn files(&self) -> usize {
+        fs::read_dir(self.dir.path().join("uploads")).unwrap().count()
+    }
+
+    /// Leaves a partial of `n` bytes.
+    fn leave(&self, key: Key, n: usize) {
+        self.begin(key, 0).unwrap().write(&bytes()[..n]).unwrap();
+    }
+}
+
+#[test]
+fn an_upload_goes_on_after_every_cut_and_every_restart_and_has_the_same_digest() {
+    let (mut place, all) = (place(), bytes());
+    for restart in [false, true] {
+        let cuts = [1, 8, 400, LENGTH / 2, LENGTH - 1, LENGTH];
+        let mut from = 0;
+        for cut in cuts {
+            let mut upload = place.begin(key(1, 1), from as u64).unwrap();
+            upload.write(&all[from..cut]).unwrap();
+            drop(upload);
+            if restart {
+                place.again();
+            }
+            assert_eq!(place.partials.bytes_of(&key(1, 1)), cut as u64);
+            from = cut;
+        }
+        let mut upload = place.begin(key(1, 1), LENGTH as u64).unwrap();
+        assert_eq!(
+            (upload.digest(), upload.first(8).unwrap()),
+            (blob_digest(&all), all[..8].into())
+        );
+        let blob = upload.take_blob(&place.blobs).unwrap();
+        assert_eq!(place.blobs.keep(blob).unwrap(), blob_digest(&all));
+        drop(upload);
+        assert_eq!((place.files(), place.partials.held()), (0, (0, 0)));
+        assert_eq!(place.blobs.read(blob_digest(&all)).unwrap(), all);
+    }
+}
+
+#[test]
+fn a_wrong_offset_is_refused_with_the_right_one_and_changes_nothing() {
+    let (mut place, all) = (place(), bytes());
+    place.leave(key(1, 1), 1_000);
+    for restart in [false, true] {
+        for said in [1, 999, 1_001, u64::MAX] {
+            let error = place.begin(key(1, 1), said).unwrap_err();
+            assert!(matches!(error, PartialError::WrongOffset { here: 1_000, .. }), "{error}");
+            assert!(error.to_string().contains("go on with byte 1000"), "{error}");
+        }
+        // Nobody else has any of it.
+        let error = place.begin(key(1, 2), 1_000).unwrap_err();
+        assert!(matches!(error, PartialError::WrongOffset { here: 0, .. }), "{error}");
+        if !restart {
+            place.again();
+        }
+    }
+    let mut upload = place.begin(key(1, 1), 1_000).unwrap();
+    upload.write(&all[1_000..]).unwrap();
+    assert_eq!(upload.digest(), blob_digest(&all));
+}
+
+#[test]
+fn one_connection_at_a_time_sends_a_partial() {
+    let place = place();
+    let mut first = place.begin(key(1, 1), 0).unwrap();
+    first.write(&bytes()[..500]).unwrap();
+    let again = place.partials.begin(&wanted(key(1, 1), 0), &WIDE, SystemTime::now()).unwrap();
+    let Begun::Busy(turn) = again else { panic!("two connections write to one file") };
+    turn.ask();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(first.turn().is_asked());
+    drop(first);
+    runtime.block_on(turn.is_over());
+    assert_eq!(place.begin(key(1, 1), 500).unwrap().bytes(), 500);
+}
+
+#[test]
+fn what_began_again_begins_at_nothing() {
+    let (place, all) = (place(), bytes());
+    place.leave(key(1, 1), LENGTH - 1);
+    let mut upload = place.begin(key(1, 1), 0).unwrap();
+    assert_eq!(upload.bytes(), 0);
+    upload.write(&all).unwrap();
+    assert_eq!(upload.digest(), blob_digest(&all));
+}
+
+#[test]
+fn what_is_discarded_not_to_be_kept_or_empty_leaves_nothing() {
+    let place = place();
+    let mut upload = place.begin(key(1, 1), 0).unwrap();
+    upload.write(b"wrong").unwrap();
+    upload.discard();
+    drop(upload);
+    let now = SystemTime::now();
+    let fleeting = Wanted { kept: false, ..wanted(key(1, 2), 0) };
+    place.begin_at(&fleeting, &WIDE, now).unwrap().write(b"fleeting").unwrap();
+    drop(place.begin(key(1, 3), 0).unwrap());
+    assert_eq!((place.files(), place.partials.held()), (0, (0, 0)));
+}
+
+#[test]
+fn room_is_reserved_before_the_first_byte_and_given_back() {
+    let (place, now, n) = (place(), SystemTime::now(), LENGTH as u64);
+    let quota = |error: PartialError| match error {
+        PartialError::QuotaExceeded { quota, .. } => quota,
+        other => panic!("{other}"),
+    };
+    let table = [
+        (Limits { sender: 2 * n - 1, ..WIDE }, key(2, 1), Quota::Sender),
+        (Limits { task: 2 * n - 1, ..WIDE }, key(1, 2), Quota::Task),
+        (Limits { all: 2 * n - 1, ..WIDE }, key(2, 2), Quota::All),
+    ];
+    for (limits, other, expected) in table {
+        let first = place.begin_at(&wanted(key(1, 1), 0), &limits, now).unwrap();
+        let refused = place.begin_at(&wanted(other, 0), &limits, now).unwrap_err();
+        assert_eq!(quota(refused), expected);
+        // Another sender, in another task, is not concerned by the first two.
+        let third = place.begin_at(&wanted(key(3, 3), 0), &limits, now);
+        assert_eq!(third.is_ok(), expected != Quota::All);
+        drop((first, third));
+        place.begin_at(&wanted(other, 0), &limits, now).unwrap();
+        assert_eq!(place.partials.held(), (0, 0));
+    }
+}
+
+#[test]
+fn what_stays_free_on_the_disk_is_not_promised_to_anybody() {
+    let (place, now) = (place(), SystemTime::now());
+    let limits = Limits { free: u64::MAX / 2, ..WIDE };
+    let error = place.begin_at(&wanted(key(1, 1), 0), &limits, now).unwrap_err();
+    assert!(matches!(error, PartialError::NoRoom { .. }), "{error}");
+    assert_eq!((place.files(), place.partials.held()), (0, (0, 0)));
+}
+
+#[test]
+fn who_waited_longest_for_its_sender_gives_way_but_not_at_once() {
+    let (place, now) = (place(), SystemTime::now());
+    place.leave(key(1, 1), 1_000);
+    place.leave(key(1, 2), 1_000);
+    let limits = Limits { all: LENGTH as u64 + 1_500, ..WIDE };
+    let begin = |now| place.begin_at(&wanted(key(1, 3), 0), &limits, now);
+    assert!(matches!(begin(now), Err(PartialError::QuotaExceeded { quota: Quota::All, .. })));
+    let later = now + SPARED + Duration::from_secs(1);
+    let third = begin(later).unwrap();
+    // One of them was enough, and it is the older one.
+    assert_eq!(place.partials.bytes_of(&key(1, 1)), 0);
+    assert_eq!(place.partials.bytes_of(&key(1, 2)), 1_000);
+    drop(third);
+    // A quota of one's own is made of one's own.
+    place.leave(key(1, 4), 1_000);
+    let tight = Limits { sender: LENGTH as u64, ..WIDE };
+    place.begin_at(&wanted(key(2, 4), 0), &tight, later).unwrap();
+    assert_eq!(place.partials.bytes_of(&key(1, 4)), 0);
+    assert_eq!(place.partials.bytes_of(&key(1, 2)), 1_000);
+}
+
+#[test]
+fn what_is_too_old_or_not_wanted_is_swept_and_what_is_sent_is_not() {
+    let (place, now) = (place(), SystemTime::now());
+    let day = Duration::from_secs(86_400);
+    (1..=3).for_each(|sender| place.leave(key(1, sender), 1_000));
+    let sent = place.begin(key(1, 3), 1_000).unwrap();
+    assert_eq!(place.partials.sweep(now, day, |_| true), 0);
+    assert_eq!(place.partials.sweep(now, day, |wanted| *wanted != key(1, 1)), 1);
+    assert_eq!(place.partials.keys(), [key(1, 2), key(1, 3)]);
+    assert_eq!(place.partials.sweep(now + 2 * day, day, |_| true), 1);
+    assert_eq!(place.partials.keys(), [key(1, 3)]);
+    drop(sent);
+    assert_eq!(place.files(), 1);
+}
+
+#[test]
+fn foreign_files_are_removed_at_the_start_and_damaged_ones_end_with_the_wrong_digest() {
+    let (mut place, all) = (place(), bytes());
+    place.leave(key(1, 1), 2_000);
+    let folder = place.dir.path().join("uploads");
+    fs::write(folder.join("17"), b"torn").unwrap();
+    // As after a power cut: the length is there, the bytes are not.
+    let file = folder.join(key(1, 1).file_name());
+    fs::write(&file, vec![0; 2_000]).unwrap();
+    place.again();
+    assert_eq!(place.files(), 1);
+    let mut upload = place.begin(key(1, 1), 2_000).unwrap();
+    upload.write(&all[2_000..]).unwrap();
+    assert_ne!(upload.digest(), blob_digest(&all));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_disk_that_is_full_has_its_own_name_and_nothing_is_half_kept() {
+    let place = place();
+    let file = place.dir.path().join("uploads").join(key(1, 1).file_name());
+    std::os::unix::fs::symlink("/dev/full", &file).unwrap();
+    let mut upload = place.begin(key(1, 1), 0).unwrap();
+    assert!(matches!(upload.write(b"bytes"), Err(BlobError::Full)));
+    drop(upload);
+    assert_eq!((place.files(), place.partials.held()), (0, (0, 0)));
+    place.begin(key(1, 1), 0).unwrap().write(b"bytes").unwrap();
+    assert_eq!(place.files(), 1);
+}

@@ -1,0 +1,486 @@
+//! Large uploads: they go on where a connection broke, are refused as soon as they can be, and take no more room than
+//! they may.
+
+use std::path::Path;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::body::{Body, Bytes, HttpBody, to_bytes};
+use axum::http::{HeaderMap, Request, StatusCode};
+use florin_coordinator::Config;
+use florin_coordinator::store::partial::{Key, Whose};
+use florin_protocol::*;
+use florin_work::{encode, initial_model, model_spec};
+use hyper::body::Frame;
+use tower::ServiceExt;
+
+use crate::limits_hold::soon;
+use crate::shop::*;
+use crate::support::*;
+
+/// A model of 600 KB: too large for a pack.
+fn large_spec() -> TaskSpec {
+    let mut spec = digits_spec();
+    spec.model = Model::Mlp { inputs: 64, hidden: vec![2_000], classes: 10 };
+    spec.base_model = blob_digest(&large_model());
+    spec
+}
+
+fn large_model() -> Vec<u8> {
+    initial_model(&Model::Mlp { inputs: 64, hidden: vec![2_000], classes: 10 }, 7).unwrap()
+}
+
+/// What participant `i` sends; nobody looks at what it is worth.
+fn delta(i: u8) -> Vec<u8> {
+    let spec = large_spec();
+    encode(&spec, &vec![1e-3 * f32::from(i); model_spec(&spec.model).parameters()])
+}
+
+/// A body that comes in these pieces and then ends, breaks or stays.
+struct Pieces(Vec<Bytes>, End);
+
+#[derive(Clone, Copy, PartialEq)]
+enum End {
+    Well,
+    Broken,
+    Never,
+}
+
+impl HttpBody for Pieces {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        if !self.0.is_empty() {
+            return Poll::Ready(Some(Ok(Frame::data(self.0.remove(0)))));
+        }
+        match self.1 {
+            End::Well => Poll::Ready(None),
+            End::Broken => Poll::Ready(Some(Err(std::io::Error::other("the line is cut")))),
+            End::Never => Poll::Pending,
+        }
+    }
+}
+
+struct Answer {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Vec<u8>,
+}
+
+impl Answer {
+    fn code(&self) -> Code {
+        let text = String::from_utf8_lossy(&self.body);
+        let rejection: Rejection = serde_json::from_slice(&self.body)
+            .unwrap_or_else(|_| panic!("{} is no rejection: {text}", self.status));
+        rejection.code
+    }
+
+    fn offset(&self) -> Option<u64> {
+        self.headers.get("upload-offset").map(|said| said.to_str().unwrap().parse().unwrap())
+    }
+
+    fn receipt(&self) -> Receipt {
+        assert_eq!(self.status, StatusCode::OK, "{}", String::from_utf8_lossy(&self.body));
+        serde_json::from_slice::<Signed<Receipt>>(&self.body).unwrap().body
+    }
+}
+
+/// A shop whose round waits for the uploads of four participants.
+struct Stand {
+    shop: Shop,
+    headers: Vec<Signed<UpdateHeader>>,
+}
+
+impl Stand {
+    async fn open(folder: &Path, change: impl FnOnce(&mut Config)) -> Self {
+        Self::open_for(folder, change, delta).await
+    }
+
+    async fn open_for(
+        folder: &Path,
+        change: impl FnOnce(&mut Config),
+        bytes: impl Fn(u8) -> Vec<u8>,
+    ) -> Self {
+        let shop = Shop::open_with(folder, large_spec(), change);
+        for i in 1..=4 {
+            let () = shop.post("registrations", &registration(i, Role::Participant)).await.unwrap();
+        }
+        let _: TaskView = shop.post("tasks", &shop.spec).await.unwrap();
+        let model = format!("blobs/{}", shop.spec.base_model);
+        let rows = format!("tasks/{}/holdout", shop.id);
+        for (path, bytes) in [(model, large_model()), (rows, holdout())] {
+            let (status, answer) = shop.send("PUT", &path, bytes).await;
+            assert_eq!(status, StatusCode::NO_CONTENT, "{}", String::from_utf8_lossy(&answer));
+        }
+        for i in 1..=4 {
+            shop.enrol(i).await.unwrap();
+        }
+        let offer = shop.until(Phase::Committing).await.offer.unwrap().body;
+        let mut headers = Vec::new();
+        for i in 1..=4 {
+            let bytes = bytes(i);
+            let header = UpdateHeader {
+                scope: offer.scope,
+                sender: address(i),
+                offer: offer.digest(),
+                base_model: offer.base_model,
+                rows: 200,
+                update: blob_digest(&bytes),
+                bytes: bytes.len() as u64,
+                salt: Digest([i; 32]),
+                expires: Tick(1_000_000),
+            };
+            shop.commit(&header, i).await.unwrap();
+            headers.push(node(i).sign(header));
+        }
+        shop.until(Phase::Revealing).await;
+        Self { shop, headers }
+    }
+
+    fn header(&self, i: u8) -> &Signed<UpdateHeader> {
+        &self.headers[usize::from(i) - 1]
+    }
+
+    fn path(&self) -> String {
+        format!("tasks/{}/updates", self.shop.id)
+    }
+
+    async fn send(&self, method: &str, path: &str, said: &[(&str, String)], body: Body) -> Answer {
+        let mut request = Request::builder().method(method).uri(format!("/v1/{path}"));
+        for (name, value) in said {
+            request = request.header(*name, value);
+        }
+        let request = request.body(body).unwrap();
+        let answer = soon(self.shop.router.clone().oneshot(request)).await.unwrap();
+        let (status, headers) = (answer.status(), answer.headers().clone());
+        let body = to_bytes(answer.into_body(), usize::MAX).await.unwrap().to_vec();
+        Answer { status, headers, body }
+    }
+
+    /// Sends these bytes of participant `i`'s update from `offset` on.
+    async fn append(&self, i: u8, offset: usize, bytes: &[u8], end: End) -> Answer {
+        let framed = Bytes::from(framed(self.header(i), bytes));
+        // As it may come: in pieces that end anywhere.
+        let pieces = framed.chunks(70_001).map(Bytes::copy_from_slice).collect();
+        let said = [("upload-offset", offset.to_string())];
+        self.send("POST", &self.path(), &said, Body::new(Pieces(pieces, end))).await
+    }
+
+    /// Under which name it is kept.
+    fn key(&self, i: u8) -> Key {
+        let header = &self.header(i).body;
+        let whose = Whose::Sender(header.scope.round, header.sender);
+        Key { task: header.scope.task, whose, digest: header.update }
+    }
+
+    async fn here(&self, i: u8) -> Result<u64, Rejection> {
+        let path = format!("{}/offset", self.path());
+        let state: UploadState = self.shop.post(&path, self.header(i)).await?;
+        assert_eq!(state.bytes, self.header(i).body.bytes);
+        Ok(state.offset)
+    }
+}
+
+/// Names in the folder of unfinished uploads.
+fn left(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder.join("blobs/uploads")).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upload_cut_anywhere_goes_on_also_after_a_restart_and_has_the_receipt_of_one_that_was_not()
+ {
+    let dir = tempfile::tempdir().unwrap();
+    let mut stand = Stand::open(dir.path(), |_| {}).await;
+    let (bytes, length) = (delta(1), delta(1).len());
+    let header_end =
+        8 + usize::try_from(u64::from_le_bytes(*bytes.first_chunk().unwrap())).unwrap();
+    let cuts = [0, 1, 7, header_end - 1, header_end, 300_000, length - 1, length];
+    let mut from = 0;
+    for (number, cut) in cuts.into_iter().enumerate() {
+        let answer = stand.append(1, from, &bytes[from..cut], End::Broken).await;
+        assert_eq!((answer.code(), answer.offset()), (Code::Truncated, Some(cut as u64)));
+        if number % 3 == 2 {
+            let headers = stand.headers;
+            stand.shop.stop().await;
+            stand = Stand { shop: Shop::open(dir.path(), large_spec()), headers };
+        }
+        assert_eq!(stand.here(1).await.unwrap(), cut as u64);
+        from = cut;
+    }
+    assert_eq!(left(dir.path()).len(), 1);
+    let resumed = stand.append(1, length, &[], End::Well).await.receipt();
+    assert_eq!(stand.here(1).await.unwrap(), length as u64);
+    // Uncut, it has the very same receipt, and another's differs by its name only.
+    assert_eq!(stand.append(1, 0, &bytes, End::Well).await.receipt(), resumed);
+    let uncut = stand.append(2, 0, &delta(2), End::Well).await.receipt();
+    assert_eq!((uncut.scope, uncut.at), (resumed.scope, resumed.at));
+    assert_eq!(stand.shop.host.blobs().read(blob_digest(&bytes)).unwrap(), bytes);
+    assert!(left(dir.path()).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_goes_on_with_anothers_upload_or_at_a_wrong_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let stand = Stand::open(dir.path(), |_| {}).await;
+    let bytes = delta(1);
+    stand.append(1, 0, &bytes[..100_000], End::Broken).await;
+    // Another sender has nothing of it, whatever it says.
+    assert_eq!(stand.here(2).await.unwrap(), 0);
+    let answer = stand.append(2, 100_000, &bytes[100_000..], End::Well).await;
+    assert_eq!((answer.code(), answer.offset()), (Code::WrongOffset, Some(0)));
+    let forged = node(2).sign(stand.header(1).body.clone());
+    let said = [("upload-offset", "100000".to_owned())];
+    let body = framed(&forged, &bytes[100_000..]);
+    let answer = stand.send("POST", &stand.path(), &said, body.into()).await;
+    assert_eq!((answer.code(), answer.offset()), (Code::BadSignature, None));
+    let path = format!("{}/offset", stand.path());
+    let refused = stand.shop.post::<UploadState>(&path, &forged).await.unwrap_err();
+    assert_eq!(refused.code, Code::BadSignature);
+    for wrong in [1, 99_999, 100_001, usize::MAX] {
+        let answer = stand.append(1, wrong, &bytes[100_000..], End::Well).await;
+        assert_eq!((answer.code(), answer.status), (Code::WrongOffset, StatusCode::CONFLICT));
+        assert_eq!(answer.offset(), Some(100_000), "{wrong}");
+    }
+    let said = [("upload-offset", "-1".to_owned())];
+    let answer = stand.send("POST", &stand.path(), &said, Body::empty()).await;
+    assert_eq!(answer.code(), Code::Malformed);
+    stand.append(1, 100_000, &bytes[100_000..], End::Well).await.receipt();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_newer_of_two_connections_has_the_upload_and_no_byte_is_mixed() {
+    let dir = tempfile::tempdir().unwrap();
+    let stand = Stand::open(dir.path(), |config| config.body_ms = 600_000).await;
+    let bytes = delta(1);
+    let older = stand.append(1, 0, &bytes[..400_000], End::Never);
+    let newer = async {
+        // Not before the older one is under way.
+        while stand.shop.host.partials().bytes_of(&stand.key(1)) == 0 {
+            tokio::task::yield_now().await;
+        }
+        let answer = stand.append(1, 7, &bytes[7..], End::Well).await;
+        assert_eq!(answer.code(), Code::WrongOffset);
+        let here = usize::try_from(answer.offset().unwrap()).unwrap();
+        assert!((200_000..=400_000).contains(&here), "{here}");
+        stand.append(1, here, &bytes[here..], End::Well).await.receipt()
+    };
+    let (older, _) = tokio::join!(older, newer);
+    assert_eq!(older.code(), Code::LimitReached);
+    // Many at once come to one receipt.
+    let bytes = delta(2);
+    let all = (0..4).map(|_| stand.append(2, 0, &bytes, End::Well));
+    let mut receipts = Vec::new();
+    for answer in futures_of(all).await {
+        if answer.status == StatusCode::OK {
+            receipts.push(answer.receipt());
+        } else {
+            assert_eq!(answer.code(), Code::LimitReached);
+        }
+    }
+    receipts.push(stand.append(2, 0, &bytes, End::Well).await.receipt());
+    assert!(receipts.iter().all(|receipt| *receipt == receipts[0]));
+    assert_eq!(stand.shop.host.blobs().read(blob_digest(&bytes)).unwrap(), bytes);
+    assert!(left(dir.path()).is_empty());
+}
+
+/// All of these at once.
+async fn futures_of<T>(all: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
+    let mut all: Vec<_> = all.map(|one| (Box::pin(one), None)).collect();
+    std::future::poll_fn(|cx| {
+        for (one, done) in &mut all {
+            if done.is_none()
+                && let Poll::Ready(value) = one.as_mut().poll(cx)
+            {
+                *done = Some(value);
+            }
+        }
+        if all.iter().all(|(_, done)| done.is_some()) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    all.into_iter().filter_map(|(_, done)| done).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_that_are_not_those_committed_to_leave_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let stand = Stand::open(dir.path(), |_| {}).await;
+    let bytes = delta(1);
+    stand.append(1, 0, &bytes[..100_000], End::Broken).await;
+    let mut wrong = bytes[100_000..].to_vec();
+    *wrong.last_mut().unwrap() ^= 1;
+    let answer = stand.append(1, 100_000, &wrong, End::Well).await;
+    assert_eq!((answer.code(), answer.offset()), (Code::CommitMismatch, Some(0)));
+    assert!(left(dir.path()).is_empty());
+    // Damaged on our disk while nobody sent it: the same, and then it is sent again from its beginning.
+    stand.append(1, 0, &bytes[..100_000], End::Broken).await;
+    let headers = stand.headers;
+    stand.shop.stop().await;
+    let file = dir.path().join("blobs/uploads").join(&left(dir.path())[0]);
+    let mut kept = std::fs::read(&file).unwrap();
+    *kept.last_mut().unwrap() ^= 1;
+    std::fs::write(&file, kept).unwrap();
+    let stand = Stand { shop: Shop::open(dir.path(), large_spec()), headers };
+    let answer = stand.append(1, 100_000, &bytes[100_000..], End::Well).await;
+    assert_eq!((answer.code(), answer.offset()), (Code::CommitMismatch, Some(0)));
+    stand.append(1, 0, &bytes, End::Well).await.receipt();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_header_is_refused_before_the_rest_has_come() {
+    let spoiled = |i| {
+        let mut bytes = delta(i);
+        let at = bytes.windows(5).position(|part| part == b"\"F32\"").unwrap();
+        match i {
+            1 => bytes[at + 1] = b'I',
+            2 => bytes[..8].copy_from_slice(&99_000_000u64.to_le_bytes()),
+            3 => *bytes.last_mut().unwrap() = 0x7f, // a number beyond the norm
+            _ => {}
+        }
+        bytes
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let stand = Stand::open_for(dir.path(), |config| config.body_ms = 600_000, spoiled).await;
+    let table = [(1, Code::UpdateWrongSchema, 422), (2, Code::TooLarge, 413)];
+    for (i, code, status) in table {
+        // A tenth of it, and then nothing more: the answer does not wait.
+        let answer = stand.append(i, 0, &spoiled(i)[..60_000], End::Never).await;
+        assert_eq!((answer.code(), answer.status.as_u16()), (code, status));
+        assert_eq!(answer.offset(), Some(0));
+    }
+    assert!(left(dir.path()).is_empty());
+    // Whoever could not hear the answer hears it when it wants to go on.
+    assert_eq!(stand.here(1).await.unwrap_err().code, Code::UpdateWrongSchema);
+    // Also where the header came in two parts, and where only the numbers are wrong.
+    stand.append(1, 0, &spoiled(1)[..20], End::Broken).await;
+    let answer = stand.append(1, 20, &spoiled(1)[20..60_000], End::Never).await;
+    assert_eq!(answer.code(), Code::UpdateWrongSchema);
+    let answer = stand.append(3, 0, &spoiled(3), End::Well).await;
+    assert_eq!((answer.code(), answer.offset()), (Code::UpdateNormTooLarge, Some(0)));
+    assert!(left(dir.path()).is_empty());
+    stand.append(4, 0, &spoiled(4), End::Well).await.receipt();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn uploads_take_no_more_room_than_they_may_and_give_it_back() {
+    for quota in ["disk", "task"] {
+        let dir = tempfile::tempdir().unwrap();
+        let stand = Stand::open(dir.path(), |config| {
+            config.body_ms = 600_000;
+            match quota {
+                "disk" => config.uploads.disk_mib_max = 1,
+                _ => config.uploads.task_mib_max = 1,
+            }
+        })
+        .await;
+        // The first has sent hardly anything, and holds room for all of it: two are more than a MiB.
+        let bytes = delta(1);
+        let first = stand.append(1, 0, &bytes[..20_000], End::Never);
+        let others = async {
+            while stand.shop.host.partials().held().0 == 0 {
+                tokio::task::yield_now().await;
+            }
+            let answer = stand.append(2, 0, &delta(2), End::Well).await;
+            assert_eq!((answer.code(), answer.status.as_u16()), (Code::QuotaExceeded, 507));
+            let text = String::from_utf8_lossy(&answer.body).into_owned();
+            assert!(text.contains("may hold 1048576 bytes, and hold"), "{text}");
+            // A small thing needs none of it.
+            assert_eq!(stand.shop.view().await.phase, Phase::Revealing);
+        };
+        tokio::select! {
+            _ = first => panic!("it never ends"),
+            () = others => {}
+        }
+        // Its connection is gone, and with it what was reserved but for what came.
+        stand.append(2, 0, &delta(2), End::Well).await.receipt();
+        let here = usize::try_from(stand.here(1).await.unwrap()).unwrap();
+        stand.append(1, here, &bytes[here..], End::Well).await.receipt();
+        assert_eq!(stand.shop.host.partials().held(), (0, 0));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sender_that_has_used_up_its_quota_harms_nobody_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let stand = Stand::open(dir.path(), |config| {
+        config.body_ms = 600_000;
+        config.uploads.sender_mib_max = 1;
+    })
+    .await;
+    // Another upload of the first sender, in another task: as after a round that it left.
+    let other = Key {
+        task: TaskId([9; 32]),
+        whose: Whose::Sender(Round(1), address(1)),
+        digest: Digest([9; 32]),
+    };
+    let file = dir.path().join("blobs/uploads").join(other.file_name());
+    let headers = stand.headers;
+    stand.shop.stop().await;
+    std::fs::write(file, vec![0; 700_000]).unwrap();
+    let shop = Shop::open_with(dir.path(), large_spec(), |c| c.uploads.sender_mib_max = 1);
+    let stand = Stand { shop, headers };
+    let answer = stand.append(1, 0, &delta(1), End::Well).await;
+    assert_eq!((answer.code(), answer.status.as_u16()), (Code::QuotaExceeded, 507));
+    stand.append(2, 0, &delta(2), End::Well).await.receipt();
+}
+
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_is_507_nothing_is_half_kept_and_the_next_one_is_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let stand = Stand::open(dir.path(), |_| {}).await;
+    let file = dir.path().join("blobs/uploads").join(stand.key(1).file_name());
+    std::os::unix::fs::symlink("/dev/full", file).unwrap();
+    let answer = stand.append(1, 0, &delta(1), End::Well).await;
+    assert_eq!((answer.code(), answer.status.as_u16()), (Code::StorageFull, 507));
+    assert!(left(dir.path()).is_empty());
+    // There is room again.
+    stand.append(1, 0, &delta(1), End::Well).await.receipt();
+    // And where the disk has less room than is to stay free, not a byte is taken.
+    let headers = stand.headers;
+    stand.shop.stop().await;
+    let shop = Shop::open_with(dir.path(), large_spec(), |config| {
+        config.uploads.free_mib_min = 1 << 30;
+    });
+    let stand = Stand { shop, headers };
+    let answer = stand.append(2, 0, &delta(2), End::Well).await;
+    assert_eq!((answer.code(), answer.status.as_u16()), (Code::StorageFull, 507));
+    assert!(String::from_utf8_lossy(&answer.body).contains("stay free"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_model_goes_on_for_whoever_has_its_token() {
+    let dir = tempfile::tempdir().unwrap();
+    let shop = Shop::open(dir.path(), large_spec());
+    let _: TaskView = shop.post("tasks", &shop.spec).await.unwrap();
+    let mut stand = Stand { shop, headers: Vec::new() };
+    let (model, path) = (large_model(), format!("blobs/{}", large_spec().base_model));
+    let said = |token: u8, offset: usize| {
+        [("upload-token", Digest([token; 32]).to_string()), ("upload-offset", offset.to_string())]
+    };
+    let cut = |bytes: &[u8]| Body::new(Pieces(vec![Bytes::copy_from_slice(bytes)], End::Broken));
+    let answer = stand.send("PUT", &path, &said(1, 0), cut(&model[..400_000])).await;
+    assert_eq!((answer.code(), answer.offset()), (Code::Truncated, Some(400_000)));
+    // Nothing is kept of what came without a token.
+    let answer = stand.send("PUT", &path, &[], cut(&model[..500_000])).await;
+    assert_eq!((answer.code(), answer.offset()), (Code::Truncated, None));
+    assert_eq!(left(dir.path()).len(), 1);
+    stand.shop.stop().await;
+    stand.shop = Shop::open(dir.path(), large_spec());
+    for (token, here) in [(1, 400_000), (2, 0)] {
+        let answer = stand.send("HEAD", &path, &said(token, 0)[..1], Body::empty()).await;
+        assert_eq!((answer.status, answer.offset()), (StatusCode::NO_CONTENT, Some(here)));
+    }
+    let answer = stand.send("HEAD", &path, &[], Body::empty()).await;
+    assert_eq!(answer.status, StatusCode::BAD_REQUEST);
+    let rest = || Body::from(model[400_000..].to_vec());
+    let answer = stand.send("PUT", &path, &said(2, 400_000), rest()).await;
+    assert_eq!((answer.code(), answer.offset()), (Code::WrongOffset, Some(0)));
+    let answer = stand.send("PUT", &path, &said(1, 400_000), rest()).await;
+    assert_eq!(answer.status, StatusCode::NO_CONTENT);
+    assert!(stand.shop.view().await.wanted.is_empty() && left(dir.path()).is_empty());
+}

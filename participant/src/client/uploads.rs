@@ -1,0 +1,233 @@
+//! Models, holdouts and updates on their way up. A large one that breaks off goes on where the coordinator says that its
+//! bytes end, a bounded number of times.
+
+use std::io::Read;
+use std::thread::sleep;
+use std::time::Duration;
+
+use florin_protocol::limits::HEADER_BYTES_MAX;
+use florin_protocol::{
+    Canonical, Code, Digest, Receipt, Signed, TaskId, UpdateHeader, UploadState, blob_digest,
+};
+use rand::TryRng;
+use rand::rngs::SysRng;
+
+use super::http::Sent;
+use super::{Client, ClientError};
+use crate::retry::Passing;
+
+/// Up to so many bytes are sent in one go: a coordinator keeps nothing of them where they break off.
+const WHOLE_BYTES_MAX: u64 = 128 * 1024;
+/// How often in a row an upload may break off without having come on.
+const TRIES_MAX: u32 = 8;
+/// How far it must have come to count as having come on.
+const PROGRESS_BYTES_MIN: u64 = 1024 * 1024;
+/// First wait before it goes on; waits double.
+const WAIT_MS: u64 = 50;
+/// Longest wait before it goes on.
+const WAIT_MS_MAX: u64 = 5_000;
+/// Where an upload goes on, or how many of its bytes are there.
+const UPLOAD_OFFSET: &str = "upload-offset";
+/// What only whoever sends a model or a holdout knows.
+const UPLOAD_TOKEN: &str = "upload-token";
+
+impl Client {
+    /// Uploads a blob that a task wants.
+    ///
+    /// # Errors
+    /// A rejection, or those of any request.
+    pub fn put_blob(&self, bytes: &[u8]) -> Result<Digest, ClientError> {
+        let digest = blob_digest(bytes);
+        self.put(&format!("blobs/{digest}"), bytes)?;
+        Ok(digest)
+    }
+
+    /// Uploads all the rows of a task's holdout, in their canonical form. Again: nothing changes.
+    ///
+    /// # Errors
+    /// A rejection, or those of any request.
+    pub fn put_holdout(&self, task: TaskId, bytes: &[u8]) -> Result<(), ClientError> {
+        self.put(&format!("tasks/{task}/holdout"), bytes)
+    }
+
+    fn put(&self, path: &str, bytes: &[u8]) -> Result<(), ClientError> {
+        let send = |headers: &[(&str, String)], mut rest: &[u8]| {
+            let (length, checked) = (length(rest), length(bytes));
+            let sent = Sent { method: "PUT", path, headers, length, checked };
+            self.http.send(&sent, &mut rest)?.done()
+        };
+        if length(bytes) <= WHOLE_BYTES_MAX {
+            return send(&[], bytes);
+        }
+        let mut token = [0; 32];
+        SysRng.try_fill_bytes(&mut token).map_err(|error| ClientError::Unavailable {
+            what: format!("PUT {path}"),
+            why: format!("this system has no randomness: {error}"),
+        })?;
+        let token = (UPLOAD_TOKEN, Digest(token).to_string());
+        let ask = || match self.http.number(path, std::slice::from_ref(&token), UPLOAD_OFFSET) {
+            // Nothing is asked for any more, or nothing is kept: whether it is needed is said when it is sent.
+            Err(ClientError::Rejected(_) | ClientError::NotUnderstood { .. }) => Ok(0),
+            other => other,
+        };
+        in_turns(length(bytes), sleep, ask, |offset| {
+            let headers = [token.clone(), (UPLOAD_OFFSET, offset.to_string())];
+            send(&headers, from(bytes, offset))
+        })
+    }
+
+    /// Uploads an update, and returns its receipt. Exactly the same again has the same receipt. A large one goes on where
+    /// an earlier call, or an earlier connection, broke off.
+    ///
+    /// # Errors
+    /// [`ClientError::NotSigned`] or [`ClientError::WrongContent`] for a receipt of something else;
+    /// a rejection; those of any request.
+    pub fn upload(
+        &self,
+        header: &Signed<UpdateHeader>,
+        bytes: &[u8],
+    ) -> Result<Signed<Receipt>, ClientError> {
+        let receipt = if length(bytes) <= WHOLE_BYTES_MAX {
+            self.send_update(header, bytes, 0)?
+        } else {
+            let ask = || self.upload_state(header).map(|state| state.offset);
+            in_turns(length(bytes), sleep, ask, |offset| self.send_update(header, bytes, offset))?
+        };
+        let scope = header.body.scope;
+        self.signed(&receipt, "the receipt")?;
+        self.in_scope(receipt.body.scope, scope, "the receipt")?;
+        let (sender, update) = (receipt.body.sender, receipt.body.update);
+        if sender != header.body.sender || update != header.body.digest() {
+            return Err(ClientError::WrongContent {
+                what: "the receipt".to_owned(),
+                why: format!("it is for update {update} of {sender}, not for the one sent"),
+            });
+        }
+        Ok(receipt)
+    }
+
+    /// How far an update's upload has come.
+    ///
+    /// # Errors
+    /// The rejection that its upload would have; those of any request.
+    pub fn upload_state(&self, header: &Signed<UpdateHeader>) -> Result<UploadState, ClientError> {
+        let path = format!("tasks/{}/updates/offset", header.body.scope.task);
+        self.http.post(&path, header, 0)?.json()
+    }
+
+    fn send_update(
+        &self,
+        header: &Signed<UpdateHeader>,
+        bytes: &[u8],
+        offset: u64,
+    ) -> Result<Signed<Receipt>, ClientError> {
+        let head = header.to_bytes();
+        debug_assert!(head.len() <= HEADER_BYTES_MAX, "a header has fields of fixed length");
+        let head_length = u32::try_from(head.len()).unwrap_or(u32::MAX).to_le_bytes();
+        let rest = from(bytes, offset);
+        let mut reader = head_length.chain(head.as_slice()).chain(rest);
+        let path = format!("tasks/{}/updates", header.body.scope.task);
+        let headers = [(UPLOAD_OFFSET, offset.to_string())];
+        let sent = Sent {
+            method: "POST",
+            path: &path,
+            headers: if offset == 0 { &[] } else { &headers },
+            length: length(&head_length) + length(&head) + length(rest),
+            checked: length(bytes),
+        };
+        self.http.send(&sent, &mut reader)?.json()
+    }
+}
+
+/// Sends from where the other side says that it ends, again after what passes, as long as it comes on.
+fn in_turns<T>(
+    bytes: u64,
+    wait: impl Fn(Duration),
+    ask: impl Fn() -> Result<u64, ClientError>,
+    send: impl Fn(u64) -> Result<T, ClientError>,
+) -> Result<T, ClientError> {
+    let (mut tries, mut reached) = (0, 0);
+    loop {
+        let tried = ask().and_then(|offset| {
+            if offset >= PROGRESS_BYTES_MIN.saturating_add(reached) {
+                (tries, reached) = (0, offset);
+            }
+            send(offset.min(bytes))
+        });
+        let error = match tried {
+            Ok(done) => return Ok(done),
+            Err(error) => error,
+        };
+        let elsewhere = error.rejection().is_some_and(|said| said.code == Code::WrongOffset);
+        tries += 1;
+        if tries >= TRIES_MAX || !(elsewhere || error.is_passing()) {
+            return Err(error);
+        }
+        tracing::debug!(%error, tries, "an upload broke off and goes on");
+        let wait_ms = WAIT_MS.saturating_mul(1 << tries).min(WAIT_MS_MAX);
+        wait(Duration::from_millis(wait_ms));
+    }
+}
+
+fn from(bytes: &[u8], offset: u64) -> &[u8] {
+    usize::try_from(offset).ok().and_then(|offset| bytes.get(offset..)).unwrap_or_default()
+}
+
+fn length(bytes: &[u8]) -> u64 {
+    bytes.len() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    fn unavailable() -> ClientError {
+        ClientError::Unavailable { what: "POST".to_owned(), why: "cut".to_owned() }
+    }
+
+    /// How often an upload of `bytes` was sent that comes on by `step` each time.
+    fn sent(bytes: u64, step: u64) -> (u32, Result<(), ClientError>) {
+        let state = RefCell::new((0, 0));
+        let ask = || Ok(state.borrow().1);
+        let result = in_turns(
+            bytes,
+            |_| (),
+            ask,
+            |offset| {
+                let mut state = state.borrow_mut();
+                state.0 += 1;
+                state.1 = offset + step;
+                if state.1 >= bytes { Ok(()) } else { Err(unavailable()) }
+            },
+        );
+        (state.into_inner().0, result)
+    }
+
+    #[test]
+    fn an_upload_goes_on_for_as_long_as_it_comes_on() {
+        let (times, result) = sent(12 * PROGRESS_BYTES_MIN, PROGRESS_BYTES_MIN);
+        assert!(result.is_ok() && times == 12, "{times}");
+        let (times, result) = sent(12 * PROGRESS_BYTES_MIN, 10);
+        assert_eq!((times, result.unwrap_err().code()), (TRIES_MAX, "COORDINATOR_UNAVAILABLE"));
+    }
+
+    #[test]
+    fn what_is_refused_is_not_sent_again_and_another_offset_is_asked_for() {
+        for (code, expected) in [(Code::UpdateWrongSchema, 1), (Code::WrongOffset, TRIES_MAX)] {
+            let times = RefCell::new(0);
+            let refused = in_turns(
+                10,
+                |_| (),
+                || Ok(0),
+                |_| -> Result<(), _> {
+                    *times.borrow_mut() += 1;
+                    Err(florin_protocol::Rejection::new(code, "no").into())
+                },
+            );
+            assert_eq!(refused.unwrap_err().code(), code.as_str());
+            assert_eq!(times.into_inner(), expected);
+        }
+    }
+}
