@@ -31,6 +31,8 @@ fn things(market: &TestMarket, task: TaskId) -> BTreeMap<&'static str, Value> {
         ("after", json!(0)),
         ("wait_ms", json!(1)),
         ("role", json!("participant")),
+        ("upload-offset", json!("0")),
+        ("upload-token", json!("5a".repeat(32))),
     ])
 }
 
@@ -63,6 +65,8 @@ fn a_fuzzing_client_finds_no_fault_and_nothing_undocumented() {
     client.args(["-m", "schemathesis.cli", "run"]).arg(&file).args(["--url", &market.url]);
     client.args(["--checks", CHECKS, "--seed", SEED, "--max-examples", EXAMPLES_MAX]);
     client.args(["--phases", "examples,coverage,fuzzing", "--max-time", TIME_MAX]);
+    // Longer than the longest poll.
+    client.args(["--request-timeout", "45"]);
     client.args(["--workers", "2", "--continue-on-failure", "--no-color", "--warnings", "off"]);
     let said = client.output().expect("python3 starts");
     let text = String::from_utf8_lossy(&said.stdout);
