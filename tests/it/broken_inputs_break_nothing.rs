@@ -37,9 +37,9 @@ fn a_panic_planted_in_any_target_is_found_and_its_input_kept() {
         ("safetensors", "the model has no such tensor"),
         ("messages", "Unexpected length of input"),
         ("bodies", "missing field"),
-        ("settings", ": use 100 to"),
+        ("settings", "unknown field"),
         ("task_file", "unknown field"),
-        ("csv", "missing value"),
+        ("csv", "must name the columns"),
         ("idx", "its header calls for"),
         ("keystore", "must be a power of two"),
     ] {

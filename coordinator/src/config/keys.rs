@@ -139,8 +139,8 @@ pub const KEYS: &[Key] = &[
     },
     Key {
         name: "round_mib_max",
-        meaning: "most MiB that the updates of one round may take together: a task whose model times \
-                  its participants takes more is refused",
+        meaning: "most MiB that the updates of one round may take together when they are decoded: a task \
+                  whose model times its participants takes more is refused",
         bounds: "1 to 1048576, default 8192",
         example: "8192",
         variable: "FLORIN_COORDINATOR_ROUND_MIB_MAX",

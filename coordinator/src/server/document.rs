@@ -157,7 +157,7 @@ impl Query {
                 (*name, *what, json!({"type": "string", "pattern": pattern}))
             }
             Self::Number { name, what } => {
-                (*name, *what, json!({"type": "integer", "format": "int64", "minimum": 0}))
+                (*name, *what, json!({"type": "integer", "minimum": 0, "maximum": u64::MAX}))
             }
             Self::Role => ("role", "in which role; any, if none is named", all.component::<Role>()),
         };
@@ -248,9 +248,7 @@ fn operation(route: &Route, all: &mut Components) -> Value {
         "parameters": parameters,
         "responses": responses(route, all),
     });
-    if let (Some(body), Value::Object(operation)) =
-        (request_body(&route.takes, all), &mut operation)
-    {
+    if let (Some(body), Value::Object(operation)) = (request_body(route, all), &mut operation) {
         operation.insert("requestBody".to_owned(), body);
     }
     operation
@@ -271,15 +269,17 @@ fn path_parameters(path: &str, all: &mut Components) -> Vec<Value> {
     names.map(parameter).collect()
 }
 
-fn request_body(body: &Body, all: &mut Components) -> Option<Value> {
-    let (media, schema, what) = match body {
+fn request_body(route: &Route, all: &mut Components) -> Option<Value> {
+    let (media, schema, what) = match &route.takes {
         Body::Nothing => return None,
         Body::Json(refer, max) | Body::Signed(refer, max) => {
             (JSON, refer(all), format!("at most {max} bytes"))
         }
         Body::Bytes(how_many) => (BYTES, json!({}), (*how_many).to_owned()),
     };
-    Some(json!({"required": true, "description": what, "content": {media: {"schema": schema}}}))
+    // What is there already need not come again: then nobody looks at the body.
+    let required = route.verb != Verb::Put;
+    Some(json!({"required": required, "description": what, "content": {media: {"schema": schema}}}))
 }
 
 fn responses(route: &Route, all: &mut Components) -> Value {
