@@ -268,10 +268,17 @@ fn an_approval_that_was_left_is_taken_back_before_another() {
     let flaky = Flaky::new(&stage.anvil.endpoint, Death::After("eth_sendRawTransaction"));
     let hasty = Settings { patience_ms: 30, ..Settings::default() };
     let dying = stage.through(Arc::clone(&flaky) as Arc<dyn Endpoint>, hasty);
+    let before = stage.nonce() + 1;
     flaky.arm();
     dying.bond(&stage.rich, TASK, fln(3)).unwrap_err();
     drop(dying);
-    let before = stage.nonce();
+    // The node mines what it is sent in its own time, and nobody waited for this one.
+    for _ in 0..200 {
+        if stage.nonce() == before {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
     // Tether, for one, refuses to change an approval that is not zero to another one.
     ledger.bond(&stage.rich, TASK, fln(4)).unwrap();
     assert_eq!(stage.nonce(), before + 3, "taken back, given, used");
