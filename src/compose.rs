@@ -1,7 +1,6 @@
 //! The only place that picks concrete parts: which engine computes, which ledger keeps the money.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use anyhow::Context;
 use florin_learning::Engine;
@@ -121,8 +120,11 @@ pub(crate) fn chain_file(data: &Path) -> PathBuf {
 ///
 /// # Errors
 /// Those of [`LocalChain::open`].
-pub(crate) fn local_chain(data: &Path, operator: NodeSigner) -> anyhow::Result<LocalChain> {
-    let clock: Clock = Arc::new(crate::commands::now);
+pub(crate) fn local_chain(
+    data: &Path,
+    operator: NodeSigner,
+    clock: Clock,
+) -> anyhow::Result<LocalChain> {
     Ok(LocalChain::open(&chain_file(data), operator, clock)?)
 }
 

@@ -110,8 +110,11 @@ fn of_ledger(error: &LedgerError) -> (String, Exit) {
 }
 
 /// Codes of our libraries that mean the caller handed in something wrong; the others mean that something broke.
-const INPUT_CODES: [&str; 40] = [
+const INPUT_CODES: [&str; 43] = [
     "BAD_SETTINGS",
+    "BUCKET_SETTINGS",
+    "BUCKET_MISSING",
+    "BUCKET_FORBIDDEN",
     "TLS_SETTINGS",
     "TLS_NOT_TRUSTED",
     "TLS_KEY_UNREADABLE",

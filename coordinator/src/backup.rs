@@ -15,7 +15,7 @@ use florin_protocol::Digest;
 use serde::{Deserialize, Serialize};
 
 use crate::identity::{Identity, IdentityError};
-use crate::store::{FolderError, blobs, history, lock, snapshot, sync_folder};
+use crate::store::{FolderError, blobs, history, lock, newest, snapshot, sync_folder};
 
 /// The file that makes a folder a backup; written last.
 const MANIFEST: &str = "backup.json";
@@ -106,7 +106,7 @@ pub fn copy(data: &Path, dest: &Path, moment: Moment) -> Result<Manifest, Backup
     names.retain(|name| {
         let segment = history::number(name).is_some_and(|n| n < at || !moment.running);
         let snapshot = snapshot::number(name).is_some_and(|n| n <= at);
-        segment || snapshot
+        segment || snapshot || name == newest::FILE && !moment.running
     });
     if moment.running {
         // The segment that begins at the end has nothing in it yet: a new one takes its place.
@@ -114,7 +114,8 @@ pub fn copy(data: &Path, dest: &Path, moment: Moment) -> Result<Manifest, Backup
         let owner = crate::host::owner(moment.identity.market, moment.identity.coordinator);
         let volume = crate::store::Local(dest.to_owned());
         history::begin_segment(&volume, owner, moment.at)
-            .map_err(|source| BackupError::Failed { path: dest.to_owned(), source })?;
+            .and_then(|_| newest::write(&volume, owner, moment.at))
+            .map_err(|source| failed(dest, source))?;
     }
     for name in &names {
         copier.file(&data.join(name), &dest.join(name))?;
@@ -265,19 +266,18 @@ fn write_manifest(dest: &Path, manifest: &Manifest) -> io::Result<()> {
     sync_folder(dest)
 }
 
-/// The names of a folder's plain files, but for those that only a running coordinator has.
+/// The names of a folder's files, but for those that only a running coordinator has. A link stands for what it leads to,
+/// as it does for a coordinator; one that leads nowhere is an error.
 fn names(folder: &Path) -> Result<Vec<String>, BackupError> {
-    let read = || -> io::Result<Vec<String>> {
-        let mut names = Vec::new();
-        for entry in fs::read_dir(folder)? {
-            let entry = entry?;
-            if entry.file_type()?.is_file() && entry.file_name() != "lock" {
-                names.extend(entry.file_name().into_string().ok());
-            }
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).map_err(|source| failed(folder, source))? {
+        let entry = entry.map_err(|source| failed(folder, source))?;
+        let about = fs::metadata(entry.path()).map_err(|source| failed(&entry.path(), source))?;
+        if about.is_file() && entry.file_name() != "lock" {
+            names.extend(entry.file_name().into_string().ok());
         }
-        Ok(names)
-    };
-    read().map_err(|source| failed(folder, source))
+    }
+    Ok(names)
 }
 
 fn is_empty(folder: &Path) -> Result<bool, BackupError> {

@@ -15,7 +15,7 @@ use crate::engine::Engine;
 use crate::host::keeper::{STATE_VERSION, to_bytes, with_fold};
 use crate::host::owner;
 use crate::identity::Identity;
-use crate::store::{FolderError, Local, blobs, history, lock, pack, snapshot};
+use crate::store::{FolderError, Local, blobs, history, lock_to_look, pack, snapshot};
 
 /// Digests of missing or damaged blobs that are named; more are counted.
 const NAMED_MAX: usize = 5;
@@ -58,6 +58,14 @@ impl Finding {
 
     fn note(part: &'static str, count: u64, bytes: u64, what: impl Into<String>) -> Self {
         Self { verdict: Verdict::Note, ..Self::good(part, count, bytes, what) }
+    }
+
+    /// Whether a start goes on in spite of it: a damaged snapshot is passed over, and a damaged pack or blob costs what is
+    /// in it. Where that is needed, `BLOB_MISSING` says so besides.
+    #[must_use]
+    pub fn is_survived(&self) -> bool {
+        self.verdict != Verdict::Bad
+            || matches!(self.code, "SNAPSHOT_DAMAGED" | "PACK_DAMAGED" | "BLOB_DAMAGED")
     }
 
     /// Something that is not.
@@ -119,7 +127,7 @@ pub fn check(
     elsewhere: Option<&Elsewhere<'_>>,
 ) -> Result<Findings, CheckError> {
     // Held to the end: nobody changes what is being read.
-    let _lock: File = lock(data)?;
+    let _lock: Option<File> = lock_to_look(data)?;
     let identity = match known {
         Some(identity) => identity,
         None => Identity::read(data)?,
@@ -174,6 +182,7 @@ fn check_history(data: &Path, identity: Identity, findings: &mut Findings) -> Op
                 let what = "bytes of a last record that was never finished, nor answered for";
                 parts.push(Finding::note("journal", 0, read.unfinished, what));
             }
+            wrong.extend(read.unused.into_iter().map(|why| ("SNAPSHOT_DAMAGED", why)));
             Some(read.state)
         }
         Err(error) => {

@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 use florin_protocol::{Address, Market};
 use serde::{Deserialize, Serialize};
 
-/// The file's name.
-const FILE: &str = "market.json";
+use crate::store::{IDENTITY_FILE, sync_folder};
 
 /// What a data folder belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,8 +45,8 @@ impl Identity {
         let mut file = File::create(&unfinished)?;
         file.write_all(&serde_json::to_vec_pretty(&self)?)?;
         file.sync_all()?;
-        fs::rename(unfinished, data.join(FILE))?;
-        crate::store::sync_folder(data)
+        fs::rename(unfinished, data.join(IDENTITY_FILE))?;
+        sync_folder(data)
     }
 
     /// Reads it.
@@ -55,7 +54,7 @@ impl Identity {
     /// # Errors
     /// [`IdentityError`].
     pub fn read(data: &Path) -> Result<Self, IdentityError> {
-        let path = data.join(FILE);
+        let path = data.join(IDENTITY_FILE);
         let text = fs::read(&path).map_err(|error| error.to_string());
         let parsed = text.and_then(|text| serde_json::from_slice(&text).map_err(|e| e.to_string()));
         parsed.map_err(|why| IdentityError { path, why })

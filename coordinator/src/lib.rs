@@ -34,12 +34,12 @@ pub mod store;
 
 pub use config::{Config, ConfigError};
 pub use host::{
-    Clock, Host, LedgerDoor, LedgerPlace, ManualClock, Parts, StartError, SystemClock, Valuer,
-    ValuerError, WorkValuer,
+    Clock, Host, LedgerDoor, LedgerPlace, ManualClock, Parts, StartError, SteadyClock, SystemClock,
+    Valuer, ValuerError, WorkValuer,
 };
 pub use server::tls::{Tls, TlsError};
 pub use server::{App, openapi, router};
-pub use store::{Folder, FolderError};
+pub use store::{Bucket, BucketError, Folder, FolderError};
 
 use host::Running;
 
@@ -57,6 +57,9 @@ pub enum RunError {
     /// Its data folder.
     #[error(transparent)]
     Folder(#[from] FolderError),
+    /// The bucket behind it.
+    #[error(transparent)]
+    Bucket(#[from] BucketError),
     /// Its journal or threads.
     #[error(transparent)]
     Start(#[from] StartError),
@@ -92,7 +95,8 @@ pub async fn open(
     parts: Parts,
 ) -> Result<Opened, RunError> {
     config.check()?;
-    let folder = Folder::take(&config.data)?;
+    let bucket = Bucket::open(&config.blobs, |name| std::env::var(name).ok())?;
+    let folder = Folder::take_with(&config.data, bucket)?;
     let tls = Tls::open(config)?;
     let (ledger, node, place) =
         (Arc::clone(&parts.ledger), parts.node.clone(), parts.place.clone());

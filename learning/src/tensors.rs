@@ -51,35 +51,32 @@ pub fn encode(model: &ModelSpec, values: &[f32]) -> Result<Vec<u8>, ParamsError>
     Ok(bytes)
 }
 
-/// Whether the first of `total` bytes that are still arriving hold the whole header, and it is right: all lengths,
-/// names, shapes, types and places, in the canonical form. `false` as long as more of it must come. Whatever
-/// [`decode`] would refuse before it looks at a number is refused here, in the same words.
-pub fn check_header(model: &ModelSpec, first: &[u8], total: u64) -> Result<bool, DecodeError> {
-    header::check(&sections(model), first, total)
-}
-
 /// The numbers of a model's tensors in the model's order. Lengths are checked before the header is
 /// looked at, the header before a number is read; every number is finite when this succeeds.
 pub fn decode(model: &ModelSpec, bytes: &[u8]) -> Result<Vec<f32>, DecodeError> {
     let sections = sections(model);
     let body = header::open(&sections, bytes)?;
     let mut values = Vec::with_capacity(model.parameters());
-    walk_body(&sections, body, &mut |_, piece| values.extend_from_slice(piece))?;
+    walk_body(&sections, body, f32::from_le_bytes, &mut |_, piece| {
+        values.extend_from_slice(piece)
+    })?;
     Ok(values)
 }
 
-/// Gives the numbers behind a header to `take` in pieces, each with the place of its first number.
-pub(crate) fn walk_body(
+/// Gives the numbers behind a header, of `WIDTH` bytes each, to `take` in pieces, each with the place of
+/// its first number. Every number is finite when this succeeds.
+pub(crate) fn walk_body<const WIDTH: usize>(
     sections: &[Section],
     body: &[u8],
+    number: impl Fn([u8; WIDTH]) -> f32,
     take: &mut dyn FnMut(usize, &[f32]),
 ) -> Result<(), DecodeError> {
     let mut piece = [0.0; PIECE];
     let mut from = 0;
-    for stored in body.chunks(4 * PIECE) {
-        let piece = &mut piece[..stored.len() / 4];
-        for (value, word) in piece.iter_mut().zip(stored.chunks_exact(4)) {
-            *value = f32::from_le_bytes([word[0], word[1], word[2], word[3]]);
+    for stored in body.as_chunks::<WIDTH>().0.chunks(PIECE) {
+        let piece = &mut piece[..stored.len()];
+        for (value, bytes) in piece.iter_mut().zip(stored) {
+            *value = number(*bytes);
         }
         if let Some(at) = first_not_finite(piece) {
             return Err(not_finite(sections, from + at));
@@ -91,7 +88,7 @@ pub(crate) fn walk_body(
 }
 
 /// Names the tensor that number `at` of all belongs to.
-pub(crate) fn not_finite(sections: &[Section], at: usize) -> DecodeError {
+fn not_finite(sections: &[Section], at: usize) -> DecodeError {
     let mut index = at;
     for section in sections {
         if index < section.numbers() {

@@ -5,7 +5,7 @@
 //! order has one record: computed again after a crash, the recorded one is handed in.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use florin_learning::{Engine, Room};
@@ -31,15 +31,17 @@ pub const ORDER_BYTES_MAX: u64 = 8 * 1024 * 1024 * 1024;
 /// Most bytes of decoded updates that are held in memory while a round is recomputed; more lie in a temporary file.
 const WORK_MEMORY_MAX: u64 = 2 * 1024 * 1024 * 1024;
 
-/// Where the decoded updates of a round lie while it is recomputed. `TMPDIR` says where a file would be.
-pub(crate) fn work_room() -> Room {
-    Room { memory_max: WORK_MEMORY_MAX, folder: std::env::temp_dir() }
+/// Where the decoded updates of a round lie while it is recomputed: the system's folder for temporary files may itself
+/// be memory, so a file goes where its owner keeps data.
+pub(crate) fn work_room(folder: &Path) -> Room {
+    Room { memory_max: WORK_MEMORY_MAX, folder: folder.to_owned() }
 }
 
 /// What a provider is told.
 #[derive(Clone, Debug)]
 pub struct ProviderConfig {
-    /// The data folder: what was signed. One process at a time.
+    /// The data folder: what was signed, and a round's updates while more of them are recomputed than memory takes. One
+    /// process at a time.
     pub folder: PathBuf,
     /// The tasks to serve; without any, every open task that pays for work.
     pub tasks: Option<Vec<TaskId>>,
@@ -335,13 +337,12 @@ impl Server<'_, '_> {
         let client = self.parts.client;
         let ready = self.serving.get(&task).is_some_and(|served| served.ready);
         let wait_ms = if ready && !self.interrupted { share_ms } else { 0 };
-        let query = self.guard.sign(WorkQuery {
-            market: client.coordinator().market,
-            task,
-            provider: self.parts.wallet.address(),
-            expires: client.now().after_ms(EXPIRY_MS),
+        let (market, provider) = (client.coordinator().market, self.parts.wallet.address());
+        let asked = client.in_time(EXPIRY_MS, |expires| {
+            let query = self.guard.sign(WorkQuery { market, task, provider, expires });
+            client.next_work(&query, wait_ms)
         });
-        let order = match client.next_work(&query, wait_ms) {
+        let order = match asked {
             Ok(order) => {
                 self.be_ready(task);
                 order
@@ -510,7 +511,7 @@ impl Server<'_, '_> {
             entries: &order.entries,
             updates: &updates,
             previous: &previous,
-            room: &work_room(),
+            room: &work_room(&self.config.folder),
         };
         let outcome = carry_out(&inputs, self.parts.engine);
         Ok(outcome.map(|outcome| outcome.result).map_err(|error| error.to_string()))
@@ -536,14 +537,11 @@ impl Server<'_, '_> {
 
     fn fetch(&self, task: TaskId, digest: Digest, limit: u64) -> Result<Vec<u8>, ProviderError> {
         let client = self.parts.client;
-        let request = self.guard.sign(BlobRequest {
-            market: client.coordinator().market,
-            task,
-            digest,
-            sender: self.parts.wallet.address(),
-            expires: client.now().after_ms(EXPIRY_MS),
-        });
-        Ok(client.work_blob(&request, limit)?)
+        let (market, sender) = (client.coordinator().market, self.parts.wallet.address());
+        Ok(client.in_time(EXPIRY_MS, |expires| {
+            let request = BlobRequest { market, task, digest, sender, expires };
+            client.work_blob(&self.guard.sign(request), limit)
+        })?)
     }
 
     fn draw(&mut self, task: TaskId) -> Result<(), ProviderError> {

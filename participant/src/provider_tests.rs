@@ -11,7 +11,10 @@ const QUICK: Patience = Patience { first_ms: 1, longest_ms: 1, total_ms: 3 };
 
 /// Runs a participant through the task in a thread of its own.
 fn participant(market: &Market) -> std::thread::JoinHandle<Participation> {
-    let client = market.client();
+    participant_by(market, market.client())
+}
+
+fn participant_by(market: &Market, client: Client) -> std::thread::JoinHandle<Participation> {
     let ledger = std::sync::Arc::clone(&market.ledger);
     let config = ParticipantConfig {
         folder: market.folder.path().join("participant"),
@@ -54,7 +57,16 @@ fn run(
     stop_after: Option<usize>,
     events: &mut Vec<Event>,
 ) -> Result<Provided, ProviderError> {
-    let client = market.client();
+    run_by(&market.client(), market, config, stop_after, events)
+}
+
+fn run_by(
+    client: &Client,
+    market: &Market,
+    config: &ProviderConfig,
+    stop_after: Option<usize>,
+    events: &mut Vec<Event>,
+) -> Result<Provided, ProviderError> {
     let shutdown = Shutdown::new();
     let mut told = 0;
     let mut tell = |event: &Event| {
@@ -69,7 +81,7 @@ fn run(
     let wallet = wallet(5);
     let parts = Provider {
         wallet: &wallet,
-        client: &client,
+        client,
         ledger: market.ledger.as_ref(),
         engine: engine.as_mut(),
     };
@@ -140,6 +152,19 @@ fn a_provider_whose_waiting_is_always_cut_off_is_paid_the_same() {
     assert_eq!((done.orders, done.claimed.is_zero()), (3, false));
 }
 
+/// What they sign is good for ten minutes by the clock that the coordinator showed at first contact.
+#[test]
+fn a_coordinator_whose_clock_jumps_ahead_keeps_provider_and_participants() {
+    let market = Market::begin(1, true);
+    let (client, others) = (market.client(), market.client());
+    market.lie(Lie::ClockAhead);
+    let other = participant_by(&market, others);
+    let mut events = Vec::new();
+    let done = run_by(&client, &market, &config(&market), None, &mut events).unwrap();
+    assert!(other.join().unwrap().finished && done.finished);
+    assert_eq!((done.orders, done.claimed.is_zero()), (3, false), "{events:?}");
+}
+
 #[test]
 fn a_stake_that_was_asked_back_is_taken_on_again() {
     let market = Market::begin(1, true);
@@ -186,4 +211,11 @@ fn without_names_every_task_that_pays_for_work_is_served() {
     assert_eq!(events[2], Event::Pledged { task: market.task });
     assert_eq!(events[3], Event::Ready { task: market.task });
     assert_eq!(market.heard("POST", "work/next"), 1, "ready once a question was answered");
+}
+
+#[test]
+fn what_memory_does_not_take_lies_where_the_provider_keeps_its_data() {
+    let folder = tempfile::tempdir().unwrap();
+    let room = work_room(folder.path());
+    assert_eq!((room.folder.as_path(), room.memory_max), (folder.path(), WORK_MEMORY_MAX));
 }

@@ -108,6 +108,8 @@ codes! {
     WrongOffset = "WRONG_OFFSET",
     /// What uploads may take together is taken: a sender's, a task's or everybody's.
     QuotaExceeded = "QUOTA_EXCEEDED",
+    /// Where blobs are kept does not answer: the same works later.
+    StorageUnavailable = "STORAGE_UNAVAILABLE",
 }
 
 impl fmt::Display for Code {

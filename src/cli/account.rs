@@ -90,6 +90,9 @@ pub(crate) struct Audit {
     /// Draw them by this seed, to repeat a spot check
     #[arg(long, value_name = "N", requires = "spot_check")]
     pub(crate) seed: Option<u64>,
+    /// Where a round's updates go if there are more than 2 GiB of them: not on a file system that is itself memory
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub(crate) scratch: PathBuf,
     #[command(flatten)]
     pub(crate) market: MarketArg,
     #[command(flatten)]

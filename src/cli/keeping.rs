@@ -37,6 +37,9 @@ pub(crate) struct Restore {
     /// A new data folder; nothing is ever overwritten
     #[arg(long, value_name = "DIR")]
     pub(crate) data: PathBuf,
+    /// The coordinator's settings: blobs that the backup lacks may be in the bucket that they name
+    #[arg(long, value_name = "FILE")]
+    pub(crate) settings: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) json: JsonArg,
 }

@@ -28,7 +28,7 @@ pub(crate) use chain::{
 pub(crate) use data::{Data, DataShow, DataSplit};
 pub(crate) use keeping::{Backup, Restore};
 pub(crate) use market::{Coordinate, Experiment, LedgerCommand, Participate, Provide};
-pub(crate) use tools::{Bench, BenchName, BenchUploads, Demo, Doctor, Fuzz, PeerArg};
+pub(crate) use tools::{Bench, BenchName, BenchSoak, BenchUploads, Demo, Doctor, Fuzz, PeerArg};
 pub(crate) use wallet::{Wallet, WalletExport, WalletImport, WalletNew, WalletShow};
 
 /// A marketplace for trained models: buyers lock tokens behind a learning task, participants train on their own data,

@@ -75,6 +75,8 @@ pub(crate) struct Bench {
     #[command(flatten)]
     pub(crate) uploads: BenchUploads,
     #[command(flatten)]
+    pub(crate) soak: BenchSoak,
+    #[command(flatten)]
     pub(crate) wire: BenchWire,
 }
 
@@ -114,6 +116,23 @@ pub(crate) struct BenchUploads {
     #[arg(long, value_name = "MB", default_value_t = 256,
           value_parser = clap::value_parser!(u32).range(1..=4_000))]
     pub(crate) megabytes: u32,
+}
+
+/// What only `florin bench soak` listens to.
+#[derive(Debug, Args)]
+pub(crate) struct BenchSoak {
+    /// soak: for how long
+    #[arg(long, value_name = "N", default_value_t = 30,
+          value_parser = clap::value_parser!(u32).range(1..=10_080))]
+    pub(crate) minutes: u32,
+    /// soak: participants, each a process of its own
+    #[arg(long, value_name = "N", default_value_t = 50,
+          value_parser = clap::value_parser!(u32).range(2..=500))]
+    pub(crate) participants: u32,
+    /// soak: seconds from one kill to the next; participant, provider and coordinator take turns
+    #[arg(long, value_name = "S", default_value_t = 60,
+          value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub(crate) kill_every: u32,
 }
 
 /// What only `florin bench contribution` listens to.
@@ -179,6 +198,8 @@ pub(crate) enum BenchName {
     Uploads,
     /// A start on a journal of a million events, with snapshots and without
     Recovery,
+    /// A market in which somebody is killed every minute
+    Soak,
     /// What attackers of the demonstration's market earn, beside what they earn honestly
     Attacks,
     /// What updates are worth, beside shapiq and pyDVL

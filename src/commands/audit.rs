@@ -30,7 +30,8 @@ pub(super) fn run(arguments: &Audit) -> anyhow::Result<Exit> {
         }
         None => None,
     };
-    let scrutiny = Scrutiny { rounds, receipts: &receipts, spot };
+    let scratch = Some(arguments.scratch.as_path());
+    let scrutiny = Scrutiny { rounds, receipts: &receipts, spot, scratch };
     let quiet = arguments.json.json;
     let mut heard = |audit: &RoundAudit| {
         if !quiet {

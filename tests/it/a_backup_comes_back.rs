@@ -1,6 +1,8 @@
 //! A backup of a market that runs: it is made without a stop, comes back checked, and what was acknowledged before it is
 //! there.
 
+use std::path::Path;
+
 use florin_protocol::Phase;
 
 use crate::support::process::{command, florin};
@@ -12,7 +14,8 @@ fn a_backup_of_a_running_market_comes_back_with_all_that_was_acknowledged() {
     let task = market.run();
     let before = (market.view(task), market.books(task), market.balances(task));
     let (data, backup) = (market.file("coordinator"), market.file("backup"));
-    let busy = ["coordinate", "--check", "--data", &data, "--wallet", "none.json"];
+    let wallet = market.file("coordinator.json");
+    let busy = ["coordinate", "--check", "--data", &data, "--wallet", &wallet];
     florin(&busy).refused(2, "DATA_FOLDER_IN_USE");
     let made = florin(&["backup", &backup, "--data", &data, "--json"]).expect(0).json();
     assert!(
@@ -24,7 +27,8 @@ fn a_backup_of_a_running_market_comes_back_with_all_that_was_acknowledged() {
     // What was the data folder is gone; the backup takes its place, and the market goes on from there.
     market.coordinator.kill();
     std::fs::rename(&data, market.file("lost")).unwrap();
-    florin(&["restore", &backup, "--data", &data]).expect(0);
+    only_what_the_manifest_says_is_restored(&backup, &market.file("never"));
+    with_what_nobody_needs_damaged(&backup, &data);
     let found = florin(&[busy.as_slice(), &["--json"]].concat()).expect(0).json();
     assert_eq!((&found["good"], &found["records"]), (&true.into(), &made["records"]));
     market.start_coordinator_again();
@@ -33,16 +37,61 @@ fn a_backup_of_a_running_market_comes_back_with_all_that_was_acknowledged() {
     assert_eq!((again.0.sequence, again.1, again.2), (before.0.sequence, before.1, before.2));
     market.coordinator.ask_to_stop();
     market.coordinator.finish();
+    // Who only looks changes nothing, and is told whose the folder is.
+    let ledger = Path::new(&data).join("ledger.redb");
+    let bytes = std::fs::read(&ledger).unwrap();
     florin(&["ledger", "verify", "--data", &data]).expect(0);
     florin(&busy).expect(0);
+    assert!(std::fs::read(&ledger).unwrap() == bytes, "the ledger's file was changed");
+    let other = market.file("buyer.json");
+    let theirs = ["coordinate", "--check", "--data", &data, "--wallet", &other, "--json"];
+    let found = florin(&theirs).expect(1).json();
+    assert!(found["parts"].to_string().contains("WALLET_FOREIGN"), "{found}");
 
     // A byte of a blob is another one: the check says so, and says no.
-    let packs = std::path::Path::new(&data).join("blobs/packs");
-    let pack = std::fs::read_dir(packs).unwrap().next().unwrap().unwrap().path();
+    let pack = Path::new(&data).join("blobs/packs/0000000000.pack");
     let mut bytes = std::fs::read(&pack).unwrap();
     bytes[60] ^= 1;
     std::fs::write(&pack, bytes).unwrap();
     let said = command(&busy).env("NO_COLOR", "1").output().unwrap();
     let text = String::from_utf8(said.stdout).unwrap();
     assert!(said.status.code() == Some(1) && text.contains("PACK_DAMAGED"), "{text}");
+}
+
+/// A manifest that speaks of another market, another coordinator or another block than what lies beside it.
+fn only_what_the_manifest_says_is_restored(backup: &str, to: &str) {
+    let path = Path::new(backup).join("backup.json");
+    let whole = std::fs::read(&path).unwrap();
+    let said: serde_json::Value = serde_json::from_slice(&whole).unwrap();
+    let changes = [
+        ("/block", (said["block"].as_u64().unwrap() + 1).into()),
+        ("/identity/coordinator", format!("0x{}", "11".repeat(20)).into()),
+        ("/identity/market/genesis", "11".repeat(32).into()),
+    ];
+    for (place, other) in changes {
+        let mut changed = said.clone();
+        let field = changed.pointer_mut(place).unwrap();
+        assert_ne!(*field, other);
+        *field = other;
+        std::fs::write(&path, changed.to_string()).unwrap();
+        florin(&["restore", backup, "--data", to]).refused(1, "BACKUP_DAMAGED");
+        assert!(!Path::new(to).exists());
+    }
+    std::fs::write(path, whole).unwrap();
+}
+
+/// A damaged blob that nobody needs is told of, and keeps nobody from starting.
+fn with_what_nobody_needs_damaged(backup: &str, data: &str) {
+    let pack = Path::new(backup).join("blobs/packs/0000000900.pack");
+    let blob = b"a blob that nobody needs, and another one behind it";
+    let frame = |digest: [u8; 32]| {
+        let length = (blob.len() as u32).to_le_bytes();
+        [length.as_slice(), &digest, blob].concat()
+    };
+    let bytes = [frame([7; 32]), frame(florin_protocol::blob_digest(blob).0)].concat();
+    std::fs::write(&pack, bytes).unwrap();
+    let restored = command(&["restore", backup, "--data", data]).output().unwrap();
+    let text = String::from_utf8(restored.stderr).unwrap();
+    assert!(restored.status.success() && text.contains("[PACK_DAMAGED]"), "{text}");
+    std::fs::remove_file(Path::new(data).join("blobs/packs/0000000900.pack")).unwrap();
 }

@@ -37,7 +37,7 @@ fn a_panic_planted_in_any_target_is_found_and_its_input_kept() {
         ("safetensors", "the model has no such tensor"),
         ("messages", "Unexpected length of input"),
         ("bodies", "missing field"),
-        ("settings", "unknown field"),
+        ("settings", ": use 100 to"),
         ("task_file", "unknown field"),
         ("csv", "must name the columns"),
         ("idx", "its header calls for"),

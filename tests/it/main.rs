@@ -1,15 +1,19 @@
 //! The market as its users see it: the program itself, as real processes over loopback. Each file is one sentence.
 
 mod a_backup_comes_back;
+mod a_bucket_keeps_what_a_folder_loses;
 mod a_coordinator_stops_politely;
+mod a_disk_that_fails_is_not_trusted;
 mod a_free_rider_earns_nothing;
 mod a_hostile_update_changes_nothing;
+mod a_kill_at_any_request_costs_nothing;
 mod a_ledger_on_ethereum_is_open_to_everybody;
 mod a_market_speaks_tls;
 mod a_node_may_fail_or_lie;
 mod a_payout_survives_a_crash;
 mod a_request_can_be_followed;
 mod a_restart_continues_the_round;
+mod an_upload_survives_cuts_and_kills;
 mod anyone_can_recompute_a_payout;
 mod bad_files_are_refused;
 mod broken_inputs_break_nothing;

@@ -53,8 +53,9 @@ const ARROWS: [(&str, &[&str]); 9] = [
 ];
 
 /// Other people's crates that only one of ours may use.
-const OWNERS: [(&str, &str); 7] = [
+const OWNERS: [(&str, &str); 8] = [
     ("axum", "florin-coordinator"),
+    ("object_store", "florin-coordinator"),
     ("tch", "florin-learning"),
     ("torch-sys", "florin-learning"),
     ("redb", "florin-ledger"),

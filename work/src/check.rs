@@ -88,8 +88,8 @@ pub struct Inspected {
     pub norm: f64,
 }
 
-/// Checks an update of this task as [`check_update`] does, without keeping its numbers: beside `bytes`, which may be a
-/// mapped file, it takes a few kilobytes, however large the model is.
+/// Checks an update of this task: exact tensors in the task's format, canonical, its decoded delta finite and within the
+/// task's norm. Beside `bytes`, which may be a mapped file, it takes a few kilobytes, however large the model is.
 ///
 /// # Errors
 /// A [`Rejection`] that names what is wrong.
@@ -97,7 +97,7 @@ pub fn inspect_update(spec: &TaskSpec, bytes: &[u8]) -> Result<Inspected, Reject
     read_update(spec, bytes, &mut |_, _| {})
 }
 
-/// Checks an update of this task and writes its decoded delta to `out`, which must be as long as the model has parameters. After
+/// Checks an update as [`inspect_update`] does and writes its decoded delta to `out`, which must be as long as the model has parameters. After
 /// an error the numbers in `out` mean nothing.
 ///
 /// # Errors
@@ -117,21 +117,6 @@ pub fn decode_update_into(spec: &TaskSpec, bytes: &[u8], out: &mut [f32]) -> Res
     })?;
     out[reached..].fill(0.0);
     Ok(())
-}
-
-/// Reads an update of this task: exact tensors in the task's format, finite, canonical, and within the task's norm. What
-/// is given is the decoded delta.
-///
-/// # Errors
-/// A [`Rejection`] that names what is wrong.
-pub fn check_update(spec: &TaskSpec, bytes: &[u8]) -> Result<Vec<f32>, Rejection> {
-    // Bytes of a wrong length do not make anybody allocate.
-    if bytes.len() as u64 != update_bytes(spec) {
-        inspect_update(spec, bytes)?;
-    }
-    let mut delta = vec![0.0; model_spec(&spec.model).parameters()];
-    decode_update_into(spec, bytes, &mut delta)?;
-    Ok(delta)
 }
 
 fn read_update(

@@ -2,7 +2,7 @@
 
 use florin_protocol::{Code, UpdateFormat};
 
-use crate::tests::{World, world};
+use crate::tests::{World, decoded, world};
 use crate::*;
 
 #[test]
@@ -37,11 +37,11 @@ fn bytes_that_are_no_update_are_refused_with_their_code() {
         (Code::Truncated, good[..good.len() - 1].to_vec()),
         (Code::Truncated, vec![]),
     ] {
-        let error = check_update(&spec, &bytes).expect_err(code.as_str());
+        let error = decoded(&spec, &bytes).expect_err(code.as_str());
         assert_eq!(error.code, code, "{error}");
         assert_eq!(inspect_update(&spec, &bytes), Err(error));
     }
-    let delta = check_update(&spec, good).unwrap();
+    let delta = decoded(&spec, good).unwrap();
     let norm = florin_learning::params::norm(&delta);
     assert_eq!(inspect_update(&spec, good).unwrap().norm.to_bits(), norm.to_bits());
     assert_eq!(update_bytes(&spec), good.len() as u64);
@@ -50,7 +50,7 @@ fn bytes_that_are_no_update_are_refused_with_their_code() {
 #[test]
 fn every_format_is_read_the_same_way_whichever_way_it_is_read() {
     let World { mut spec, updates, .. } = world();
-    let plain = check_update(&spec, &updates[0]).unwrap();
+    let plain = decoded(&spec, &updates[0]).unwrap();
     for format in [
         UpdateFormat::F32,
         UpdateFormat::Bf16,
@@ -60,7 +60,7 @@ fn every_format_is_read_the_same_way_whichever_way_it_is_read() {
         spec.rounds.format = format;
         let bytes = encode_update(&spec, plain.clone(), None, 7).unwrap().bytes;
         assert_eq!(update_bytes(&spec), bytes.len() as u64, "{format:?}");
-        let delta = check_update(&spec, &bytes).unwrap();
+        let delta = decoded(&spec, &bytes).unwrap();
         let norm = florin_learning::params::norm(&delta);
         assert_eq!(inspect_update(&spec, &bytes).unwrap().norm.to_bits(), norm.to_bits());
         // What lay in the memory before is gone.
@@ -85,7 +85,7 @@ fn every_format_is_read_the_same_way_whichever_way_it_is_read() {
 #[test]
 fn an_update_beyond_the_norm_is_refused_in_every_format() {
     let World { mut spec, updates, .. } = world();
-    let delta = check_update(&spec, &updates[0]).unwrap();
+    let delta = decoded(&spec, &updates[0]).unwrap();
     for format in [UpdateFormat::Bf16, UpdateFormat::Int8, UpdateFormat::TopK { permille: 100 }] {
         spec.rounds.format = format;
         spec.rounds.delta_norm_max = "10".parse().unwrap();
@@ -94,20 +94,20 @@ fn an_update_beyond_the_norm_is_refused_in_every_format() {
         spec.rounds.delta_norm_max = "1".parse().unwrap();
         let error = inspect_update(&spec, &bytes).unwrap_err();
         assert_eq!(error.code, Code::UpdateNormTooLarge, "{format:?}: {error}");
-        assert_eq!(check_update(&spec, &bytes).unwrap_err(), error);
+        assert_eq!(decoded(&spec, &bytes).unwrap_err(), error);
     }
 }
 
 #[test]
 fn what_was_left_out_is_carried() {
     let World { mut spec, updates, .. } = world();
-    let delta = check_update(&spec, &updates[0]).unwrap();
+    let delta = decoded(&spec, &updates[0]).unwrap();
     spec.rounds.format = UpdateFormat::TopK { permille: 100 };
     let first = encode_update(&spec, delta.clone(), None, 7).unwrap();
     let left = first.residual.unwrap();
-    let sent = check_update(&spec, &first.bytes).unwrap();
+    let sent = decoded(&spec, &first.bytes).unwrap();
     let second = encode_update(&spec, vec![0.0; delta.len()], Some(&left), 7).unwrap();
-    let later = check_update(&spec, &second.bytes).unwrap();
+    let later = decoded(&spec, &second.bytes).unwrap();
     let left = second.residual.unwrap();
     for (at, meant) in delta.iter().enumerate() {
         assert_eq!(sent[at] + later[at] + left[at], *meant, "number {at}");

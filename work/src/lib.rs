@@ -19,8 +19,8 @@ mod spot;
 
 pub use audit::{AuditInputs, Difference, audit_round, draw_differs};
 pub use check::{
-    Inspected, check_model, check_update, check_update_header, clip_update, decode_update_into,
-    encode, encode_update, initial_model, inspect_model, inspect_update, model_bytes, update_bytes,
+    Inspected, check_model, check_update_header, clip_update, decode_update_into, encode,
+    encode_update, initial_model, inspect_model, inspect_update, model_bytes, update_bytes,
 };
 pub use contents::{Contents, NOTHING};
 pub use convert::{aggregation, format, model_spec, training};

@@ -19,6 +19,12 @@ pub(crate) struct World {
     pub(crate) updates: Vec<Vec<u8>>,
 }
 
+/// An update's delta, where it is one.
+pub(crate) fn decoded(spec: &TaskSpec, bytes: &[u8]) -> Result<Vec<f32>, Rejection> {
+    let mut delta = vec![f32::NAN; model_spec(&spec.model).parameters()];
+    decode_update_into(spec, bytes, &mut delta).map(|()| delta)
+}
+
 fn fln(text: &str) -> Amount {
     text.parse().unwrap()
 }
@@ -420,7 +426,7 @@ fn where_the_updates_lie_changes_no_bit() {
 fn the_step_of_the_round_before_is_nobodys_work() {
     let world = world();
     let base = check_model(&world.spec, &world.base).unwrap();
-    let delta = check_update(&world.spec, &world.updates[0]).unwrap();
+    let delta = decoded(&world.spec, &world.updates[0]).unwrap();
     let before: Vec<f32> = base.iter().zip(&delta).map(|(base, step)| base - step).collect();
     let previous = encode(&world.spec, &before);
     let (drawn, shown) = (world.drawn(), world.shown());

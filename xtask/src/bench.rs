@@ -17,7 +17,7 @@ enum Neighbours {
     Contribution,
 }
 
-const BENCHMARKS: [(&str, Neighbours); 11] = [
+const BENCHMARKS: [(&str, Neighbours); 12] = [
     ("aggregate", Neighbours::Learning),
     ("train", Neighbours::Learning),
     ("ledger", Neighbours::Nobody),
@@ -26,6 +26,7 @@ const BENCHMARKS: [(&str, Neighbours); 11] = [
     ("door", Neighbours::Nobody),
     ("uploads", Neighbours::Nobody),
     ("recovery", Neighbours::Nobody),
+    ("soak", Neighbours::Nobody),
     ("contribution", Neighbours::Contribution),
     ("attacks", Neighbours::Nobody),
     ("wire", Neighbours::Nobody),

@@ -28,6 +28,7 @@ pub(crate) fn everything() -> Result<(), Failure> {
     torch::fetch_if_missing()?;
     tools::python_if_missing()?;
     tools::http_client_if_missing()?;
+    tools::bucket_service_if_missing()?;
     tools::node_if_missing()?;
     contracts::install()
 }

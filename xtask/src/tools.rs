@@ -11,6 +11,7 @@ use crate::{process, setup};
 const PYTHON_PINS: &str = "protocol/vectors/requirements.txt";
 const NODE_FOLDER: &str = "protocol/vectors";
 const HTTP_PINS: &str = "tests/schemathesis/requirements.txt";
+const S3_PINS: &str = "tests/s3/requirements.txt";
 const BENCH_PINS: &str = "xtask/peers/requirements.txt";
 const FLOWER_PINS: &str = "xtask/peers/flower-requirements.txt";
 const CONTRIBUTION_PINS: &str = "xtask/peers/contribution-requirements.txt";
@@ -32,6 +33,12 @@ pub(crate) fn python_if_missing() -> Result<(), Failure> {
 pub(crate) fn http_client_if_missing() -> Result<(), Failure> {
     let folder = process::tools_folder().join("http");
     packages_if_missing(&Python::find()?, HTTP_PINS, &folder, "schemathesis")
+}
+
+/// Fetches the service that speaks S3, in which the tests keep blobs. The tests look for it there.
+pub(crate) fn bucket_service_if_missing() -> Result<(), Failure> {
+    let folder = process::tools_folder().join("s3");
+    packages_if_missing(&Python::find()?, S3_PINS, &folder, "moto, a service that speaks S3")
 }
 
 /// Fetches the neighbours that benchmarks run beside us, and says where they lie.

@@ -18,6 +18,10 @@ pub struct Rate {
     pub wallet_per_second: u64,
     /// Signed messages at once from it after a pause.
     pub wallet_burst: u64,
+    /// Blobs a second that one provider fetches for a work order.
+    pub fetch_per_second: u64,
+    /// Blobs at once that it fetches after a pause.
+    pub fetch_burst: u64,
     /// Addresses, and wallets, that are remembered at once.
     pub entries_max: usize,
     /// Networks without a limit for addresses.
@@ -32,6 +36,8 @@ impl Default for Rate {
             address_burst: 5_000,
             wallet_per_second: 50,
             wallet_burst: 500,
+            fetch_per_second: 500,
+            fetch_burst: 5_000,
             entries_max: 65_536,
             exempt: this_machine.iter().filter_map(|text| text.parse().ok()).collect(),
         }

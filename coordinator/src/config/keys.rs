@@ -162,6 +162,36 @@ pub const KEYS: &[Key] = &[
         variable: "FLORIN_COORDINATOR_VALUATIONS_MAX",
     },
     Key {
+        name: "blobs.url",
+        meaning: "bucket in which every blob is kept besides the data folder, before its receipt is given; none \
+                  unless set",
+        bounds: "s3://BUCKET or s3://BUCKET/PREFIX",
+        example: "\"s3://florin/market\"",
+        variable: "FLORIN_COORDINATOR_BLOBS_URL",
+    },
+    Key {
+        name: "blobs.endpoint",
+        meaning: "service that has the bucket, where that is not Amazon's: anything that speaks S3",
+        bounds: "https://HOST or http://HOST:PORT, with blobs.url",
+        example: "\"http://127.0.0.1:9000\"",
+        variable: "FLORIN_COORDINATOR_BLOBS_ENDPOINT",
+    },
+    Key {
+        name: "blobs.region",
+        meaning: "region of the bucket",
+        bounds: "a name, with blobs.url, default us-east-1",
+        example: "\"eu-central-1\"",
+        variable: "FLORIN_COORDINATOR_BLOBS_REGION",
+    },
+    Key {
+        name: "blobs.patience_ms",
+        meaning: "milliseconds that one request to the bucket may take, further tries included; whoever waits for \
+                  it hears then to try again",
+        bounds: "100 to 600000, default 20000",
+        example: "20000",
+        variable: "FLORIN_COORDINATOR_BLOBS_PATIENCE_MS",
+    },
+    Key {
         name: "uploads.disk_mib_max",
         meaning: "most MiB that unfinished uploads may hold together: one that is being sent \
                   counts in full from its beginning, one whose sender is away with what came",
@@ -226,6 +256,22 @@ pub const KEYS: &[Key] = &[
         bounds: "1 to 1000000, default 500",
         example: "500",
         variable: "FLORIN_COORDINATOR_RATE_WALLET_BURST",
+    },
+    Key {
+        name: "rate.fetch_per_second",
+        meaning: "blobs a second that one provider may fetch for its work orders for long; \
+                  they do not count among its messages",
+        bounds: "1 to 1000000, default 500",
+        example: "500",
+        variable: "FLORIN_COORDINATOR_RATE_FETCH_PER_SECOND",
+    },
+    Key {
+        name: "rate.fetch_burst",
+        meaning: "blobs that it may fetch at once after a pause; an order has one for each \
+                  update",
+        bounds: "1 to 1000000, default 5000",
+        example: "5000",
+        variable: "FLORIN_COORDINATOR_RATE_FETCH_BURST",
     },
     Key {
         name: "rate.entries_max",

@@ -1,5 +1,6 @@
 //! Settings: one typed, validated structure. Unknown keys are errors, and every key says what it means.
 
+mod blobs;
 mod door;
 mod keys;
 mod network;
@@ -15,6 +16,8 @@ use florin_ledger::ethereum::Settings;
 use florin_ledger::limits::CONFIRMATIONS_MAX;
 use serde::Deserialize;
 
+pub use blobs::Blobs;
+pub(crate) use blobs::Place;
 pub use door::{Http2, Otlp, Rate, Tls};
 pub use keys::{KEYS, Key};
 pub(crate) use network::holder;
@@ -94,6 +97,9 @@ pub struct Config {
     /// Rounds that are valued at once.
     #[serde(default = "defaults::valuations_max")]
     pub valuations_max: usize,
+    /// A bucket behind the data folder.
+    #[serde(default)]
+    pub blobs: Blobs,
     /// How much unfinished uploads may hold, and how long.
     #[serde(default)]
     pub uploads: Uploads,
@@ -184,6 +190,16 @@ pub enum ConfigError {
     /// A certificate without its key, a key without its certificate, or a certificate twice.
     #[error("settings: {0} [TLS_SETTINGS]")]
     Tls(&'static str),
+    /// No bucket, or something that only a bucket has.
+    #[error("settings: {key} = {value:?}: use {right} [BUCKET_SETTINGS]")]
+    Bucket {
+        /// Which key.
+        key: &'static str,
+        /// Its value.
+        value: String,
+        /// What would be right.
+        right: &'static str,
+    },
     /// No address of a collector.
     #[error("settings: otlp.url = {0:?}: use http://HOST:PORT or https://HOST [BAD_SETTINGS]")]
     Otlp(String),
@@ -213,6 +229,7 @@ impl Config {
             round_mib_max: defaults::round_mib_max(),
             work_memory_mib: defaults::work_memory_mib(),
             valuations_max: defaults::valuations_max(),
+            blobs: Blobs::default(),
             uploads: Uploads::default(),
             rate: Rate::default(),
             tls: Tls::default(),
@@ -267,6 +284,8 @@ impl Config {
             ("rate.address_burst", rate.address_burst, 1, 1_000_000),
             ("rate.wallet_per_second", rate.wallet_per_second, 1, 1_000_000),
             ("rate.wallet_burst", rate.wallet_burst, 1, 1_000_000),
+            ("rate.fetch_per_second", rate.fetch_per_second, 1, 1_000_000),
+            ("rate.fetch_burst", rate.fetch_burst, 1, 1_000_000),
             ("rate.entries_max", wide(rate.entries_max), 1_024, 16_777_216),
             ("rate.exempt", wide(rate.exempt.len()), 0, LIST_MAX),
             ("tls.names", wide(self.tls.names.len()), 0, LIST_MAX),
@@ -279,6 +298,7 @@ impl Config {
             ("journal.snapshot_mib", self.journal.snapshot_mib, 1, 1_048_576),
             ("work_memory_mib", self.work_memory_mib, 1, 1_048_576),
             ("valuations_max", wide(self.valuations_max), 1, 64),
+            ("blobs.patience_ms", self.blobs.patience_ms, 100, 600_000),
             ("uploads.disk_mib_max", uploads.disk_mib_max, 1, 1_073_741_824),
             ("uploads.task_mib_max", uploads.task_mib_max, 1, 1_073_741_824),
             ("uploads.sender_mib_max", uploads.sender_mib_max, 1, 1_073_741_824),
@@ -299,6 +319,7 @@ impl Config {
                 return Err(ConfigError::OutOfBounds { key, value, bounds });
             }
         }
+        self.blobs.check()?;
         self.otlp.check()?;
         self.tls.check()
     }
@@ -376,7 +397,7 @@ mod tests {
                 .filter(|line| !line.starts_with(key.name))
                 .collect::<Vec<_>>()
                 .join("\n");
-            let pair = ["tls.certificate", "tls.key"];
+            let pair = ["tls.certificate", "tls.key", "blobs.url"];
             let needed = ["listen", "data"].contains(&key.name) || pair.contains(&key.name);
             assert_eq!(Config::read(&without, none).is_err(), needed, "{}", key.name);
         }

@@ -163,6 +163,13 @@ impl Engine {
         reject(Code::NotYetPublic, format!("the open work order does not name blob {digest}"))
     }
 
+    /// Whether a provider was given the task's open work order.
+    #[must_use]
+    pub fn has_order(&self, id: TaskId, provider: Address) -> bool {
+        let running = self.state.tasks.get(&id).and_then(TaskState::running);
+        running.is_some_and(|running| running.order.is_some() && running.served.contains(&provider))
+    }
+
     /// A task, and whether its holdout is there.
     ///
     /// # Errors

@@ -1,7 +1,8 @@
 //! Where the host has its time from.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use florin_protocol::Tick;
 
@@ -17,9 +18,69 @@ pub struct SystemClock;
 
 impl Clock for SystemClock {
     fn now(&self) -> Tick {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Tick(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+        Tick(millis(system()))
     }
+}
+
+/// Part of the time that passes by which a [`SteadyClock`] runs faster or slower to meet the system's.
+const BEND_PARTS: u64 = 10;
+
+/// The system's clock without its jumps: what the system showed at the start, and from there what has passed. Where the
+/// system's clock is moved meanwhile, this one goes to meet it, a tenth faster or slower than time passes: an hour takes
+/// ten, and no deadline comes by surprise. It never goes backwards.
+#[derive(Debug)]
+pub struct SteadyClock {
+    began: Instant,
+    face: Mutex<Face>,
+}
+
+/// What a steady clock showed last, and when, in microseconds.
+#[derive(Clone, Copy, Debug)]
+struct Face {
+    shown: u64,
+    passed: u64,
+}
+
+impl Face {
+    /// Shows the time when so much has passed since the start and the system shows `system`.
+    fn look(&mut self, passed: u64, system: u64) -> u64 {
+        let since = passed.saturating_sub(self.passed);
+        let straight = self.shown.saturating_add(since);
+        let bend = since.checked_div(BEND_PARTS).unwrap_or_default();
+        let earliest = straight.saturating_sub(bend);
+        self.shown = system.clamp(earliest, straight.saturating_add(bend));
+        self.passed = self.passed.max(passed);
+        self.shown
+    }
+}
+
+impl SteadyClock {
+    /// A clock that shows what the system's shows now.
+    #[must_use]
+    pub fn start() -> Self {
+        let face = Face { shown: micros(system()), passed: 0 };
+        Self { began: Instant::now(), face: Mutex::new(face) }
+    }
+}
+
+impl Clock for SteadyClock {
+    fn now(&self) -> Tick {
+        let mut face = self.face.lock().unwrap_or_else(PoisonError::into_inner);
+        let shown = face.look(micros(self.began.elapsed()), micros(system()));
+        Tick(millis(Duration::from_micros(shown)))
+    }
+}
+
+fn system() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// A clock that stands still until it is moved.
@@ -42,5 +103,61 @@ impl ManualClock {
 impl Clock for ManualClock {
     fn now(&self) -> Tick {
         Tick(self.0.load(Ordering::SeqCst))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000;
+    const HOUR: u64 = 3_600 * SECOND;
+
+    /// Looks once a second for so long, with a system's clock that is off by so much.
+    fn run(face: &mut Face, seconds: u64, off: i64) -> u64 {
+        let mut shown = face.shown;
+        for _ in 0..seconds {
+            let passed = face.passed + SECOND;
+            let now = face.look(passed, (100 * HOUR + passed).saturating_add_signed(off));
+            assert!(now > shown && now - shown <= SECOND + SECOND / 10, "{shown} to {now}");
+            shown = now;
+        }
+        shown
+    }
+
+    fn face() -> Face {
+        Face { shown: 100 * HOUR, passed: 0 }
+    }
+
+    #[test]
+    fn a_jump_by_an_hour_bends_the_clock_by_a_tenth_until_it_is_made_good() {
+        for (off, minute, after) in [(0, 60, 0), (HOUR as i64, 66, 1), (-(HOUR as i64), 54, -1)] {
+            let mut face = face();
+            assert_eq!(run(&mut face, 60, off), 100 * HOUR + minute * SECOND, "off by {off}");
+            run(&mut face, 10 * 3_600 - 60, off);
+            // Ten hours later both agree, and stay so.
+            let there = (110 * HOUR).saturating_add_signed(after * HOUR as i64);
+            assert_eq!(face.shown, there, "off by {off}");
+            assert_eq!(run(&mut face, 5, off), there + 5 * SECOND);
+        }
+    }
+
+    #[test]
+    fn a_jump_there_and_back_leaves_nothing() {
+        let mut face = face();
+        run(&mut face, 60, HOUR as i64);
+        run(&mut face, 60, 0);
+        assert_eq!(face.shown, 100 * HOUR + 120 * SECOND);
+        // Two looks at one moment show one time, and a look from before it changes nothing.
+        assert_eq!(face.look(face.passed, 0), face.shown);
+        assert_eq!(face.look(face.passed - SECOND, 0), face.shown);
+    }
+
+    #[test]
+    fn it_begins_where_the_system_is() {
+        let before = SystemClock.now();
+        let clock = SteadyClock::start();
+        let now = clock.now();
+        assert!(before <= now && now <= SystemClock.now().after_ms(1), "{before} {now}");
     }
 }

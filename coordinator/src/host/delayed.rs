@@ -3,6 +3,8 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use crate::store::BlobError;
+
 /// First wait after a failure; doubled with each further one.
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 /// Longest wait after a failure.
@@ -12,7 +14,39 @@ pub(super) const BACKOFF_MAX: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct Job<T> {
     pub(super) what: T,
+    /// Tries that failed for a reason of the job's own.
     pub(super) failures: u32,
+    /// Tries in a row that only had to wait.
+    waits: u32,
+}
+
+/// Why a job comes again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Again {
+    /// It failed, which may be its own fault: so many times and no more.
+    Failed(String),
+    /// The machine has no room for it, or does not let it read: that says nothing of the job.
+    Waits(String),
+}
+
+impl std::fmt::Display for Again {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (Self::Failed(why) | Self::Waits(why)) = self;
+        f.write_str(why)
+    }
+}
+
+impl From<BlobError> for Again {
+    fn from(error: BlobError) -> Self {
+        let why = error.to_string();
+        if error.is_passing() { Self::Waits(why) } else { Self::Failed(why) }
+    }
+}
+
+impl<T> Job<T> {
+    const fn new(what: T) -> Self {
+        Self { what, failures: 0, waits: 0 }
+    }
 }
 
 /// Where new jobs come from.
@@ -48,11 +82,11 @@ impl<T, I: Incoming<T>> Delayed<T, I> {
     pub(super) fn next(&mut self) -> Option<Job<T>> {
         let first = (0..self.waiting.len()).min_by_key(|i| self.waiting[*i].0);
         let Some(first) = first else {
-            return self.incoming.take(None).ok().map(|what| Job { what, failures: 0 });
+            return self.incoming.take(None).ok().map(Job::new);
         };
         let wait = self.waiting[first].0.saturating_duration_since(Instant::now());
         match self.incoming.take(Some(wait)) {
-            Ok(what) => Some(Job { what, failures: 0 }),
+            Ok(what) => Some(Job::new(what)),
             Err(RecvTimeoutError::Timeout) => Some(self.waiting.swap_remove(first).1),
             Err(RecvTimeoutError::Disconnected) => None,
         }
@@ -63,11 +97,15 @@ impl<T, I: Incoming<T>> Delayed<T, I> {
         self.waiting.push((Instant::now() + wait, job));
     }
 
-    /// Puts a job back that failed.
-    pub(super) fn again(&mut self, job: Job<T>) {
-        let wait = BACKOFF_MIN.saturating_mul(1 << job.failures.min(16)).min(BACKOFF_MAX);
-        let failures = job.failures.saturating_add(1);
-        self.later(Job { failures, ..job }, wait);
+    /// Puts a job back that failed, or has to wait.
+    pub(super) fn again(&mut self, job: Job<T>, why: &Again) {
+        let (doubled, job) = match why {
+            Again::Failed(_) => {
+                (job.failures, Job { failures: job.failures.saturating_add(1), waits: 0, ..job })
+            }
+            Again::Waits(_) => (job.waits, Job { waits: job.waits.saturating_add(1), ..job }),
+        };
+        self.later(job, BACKOFF_MIN.saturating_mul(1 << doubled.min(16)).min(BACKOFF_MAX));
     }
 }
 
@@ -81,12 +119,27 @@ mod tests {
         let mut jobs = Delayed::new(receive);
         send.send("fails").unwrap();
         let failed = jobs.next().unwrap();
-        jobs.again(failed);
+        jobs.again(failed, &Again::Failed("broken".to_owned()));
         send.send("works").unwrap();
         assert_eq!(jobs.next().unwrap().what, "works");
         let again = jobs.next().unwrap();
         assert_eq!((again.what, again.failures), ("fails", 1));
+        // Waiting for room is no failure, however often.
+        let full =
+            Again::from(BlobError::from(std::io::Error::from(std::io::ErrorKind::StorageFull)));
+        assert!(matches!(full, Again::Waits(_)), "{full:?}");
+        jobs.again(again, &full);
+        let waited = jobs.next().unwrap();
+        assert_eq!((waited.what, waited.failures, waited.waits), ("fails", 1, 1));
         drop(send);
         assert!(jobs.next().is_none());
+    }
+
+    #[test]
+    fn a_disk_that_does_not_read_is_waited_for_and_a_blob_that_is_not_there_is_a_failure() {
+        let io = BlobError::from(std::io::Error::other("EIO"));
+        assert!(matches!(Again::from(io), Again::Waits(_)));
+        let missing = BlobError::Missing(florin_protocol::Digest([1; 32]));
+        assert!(matches!(Again::from(missing), Again::Failed(_)));
     }
 }

@@ -7,7 +7,7 @@ use florin_protocol::{Digest, Round, TaskId, TaskSpec};
 use florin_work::Committed;
 
 use super::Mailbox;
-use super::delayed::Delayed;
+use super::delayed::{Again, Delayed};
 use super::valuer::{TRIES_MAX, told};
 use crate::engine::Event;
 use crate::store::Blobs;
@@ -31,27 +31,29 @@ pub(super) fn work(jobs: Receiver<ShowJob>, blobs: &Arc<Blobs>, mailbox: &Mailbo
         let (task, round) = (job.what.task, job.what.round);
         let event = match show(&job.what, blobs) {
             Ok(shown) => Event::Disclosed { task, round, shown },
-            Err(why) if job.failures + 1 >= TRIES_MAX => {
+            Err(Again::Failed(why)) if job.failures + 1 >= TRIES_MAX => {
                 tracing::error!(%task, %round, %why, "no rows can be shown: the round is abandoned");
                 Event::ValuationFailed { task, round }
             }
             Err(why) => {
                 tracing::error!(%task, %round, %why, "the round's rows cannot be shown yet");
-                jobs.again(job);
+                jobs.again(job, &why);
                 continue;
             }
         };
         if let Err(why) = told(mailbox.write(event).map(|_| ())) {
             tracing::error!(%task, %round, %why, "disclosure");
-            jobs.again(job);
+            jobs.again(job, &why);
         }
     }
 }
 
 /// Makes the bytes and keeps them: durable before anybody is told of them.
-fn show(job: &ShowJob, blobs: &Blobs) -> Result<Digest, String> {
-    let all = blobs.read(job.holdout).map_err(|error| error.to_string())?;
-    let all = Committed::read(&job.spec, &all).map_err(|error| error.to_string())?;
-    let shown = all.show(&job.drawn).ok_or("a row was drawn that is not there")?;
-    blobs.put(&shown.to_bytes()).map_err(|error| error.to_string())
+fn show(job: &ShowJob, blobs: &Blobs) -> Result<Digest, Again> {
+    let all = blobs.read(job.holdout)?;
+    let all = Committed::read(&job.spec, &all).map_err(|error| Again::Failed(error.to_string()))?;
+    let shown = all.show(&job.drawn);
+    let shown =
+        shown.ok_or_else(|| Again::Failed("a row was drawn that is not there".to_owned()))?;
+    Ok(blobs.put(&shown.to_bytes())?)
 }

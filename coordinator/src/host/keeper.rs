@@ -15,6 +15,9 @@ use crate::store::{Fold, Journal, OpenError, Record, Snapshot, Volume, history};
 /// written more often than it is worth.
 const GROWTH_PARTS: u64 = 4;
 
+/// Part of the last snapshot by which the next one is expected to be longer.
+const EXPECTED_GROWTH_PARTS: u64 = 2;
+
 /// The form of a state's bytes. Grows whenever [`State`] gets other fields, or its rules make something else of the same
 /// events: a snapshot of another version is not used.
 pub const STATE_VERSION: u32 = 2;
@@ -22,7 +25,13 @@ pub const STATE_VERSION: u32 = 2;
 /// A state as a snapshot holds it.
 #[must_use]
 pub fn to_bytes(state: &State) -> Option<Vec<u8>> {
-    let mut bytes = STATE_VERSION.to_le_bytes().to_vec();
+    to_bytes_within(state, 0)
+}
+
+/// The same for a state that is expected to take so many bytes: what grows by itself takes up to twice of them.
+fn to_bytes_within(state: &State, expected: usize) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(expected);
+    bytes.extend(STATE_VERSION.to_le_bytes());
     borsh::to_writer(&mut bytes, state).ok()?;
     Some(bytes)
 }
@@ -104,7 +113,11 @@ impl Keeper {
                 return;
             }
         };
-        let Some(state) = to_bytes(engine.state()) else {
+        // What is not filled of it is never touched.
+        let more = self.last_bytes.checked_div(EXPECTED_GROWTH_PARTS).unwrap_or_default();
+        let expected = self.last_bytes.saturating_add(more);
+        let expected = usize::try_from(expected).unwrap_or_default();
+        let Some(state) = to_bytes_within(engine.state(), expected) else {
             tracing::error!("no snapshot: the state has no bytes");
             return;
         };

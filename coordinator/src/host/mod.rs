@@ -26,7 +26,7 @@ mod settler;
 mod valuer;
 mod vitals;
 
-pub use clock::{Clock, ManualClock, SystemClock};
+pub use clock::{Clock, ManualClock, SteadyClock, SystemClock};
 pub use settler::settlement;
 pub use valuer::{TRIES_MAX, Valuer, ValuerError, WorkValuer};
 
@@ -37,7 +37,7 @@ use crate::config::Journal as JournalSettings;
 use crate::control::Files;
 use crate::engine::{Engine, Event, Verdict};
 use crate::identity::Identity;
-use crate::store::{Blobs, Folder, OpenError, Partials, Volume};
+use crate::store::{BlobError, Blobs, Folder, OpenError, Partials, Volume};
 
 /// Commands that may wait for the engine.
 pub const QUEUE_MAX: usize = 1_024;
@@ -153,6 +153,9 @@ pub enum StartError {
     /// The journal.
     #[error(transparent)]
     Journal(#[from] OpenError),
+    /// What the state names could not be brought to the bucket.
+    #[error(transparent)]
+    Blobs(#[from] BlobError),
     /// A thread.
     #[error("cannot start a thread: {0}")]
     Thread(#[from] std::io::Error),
@@ -194,6 +197,7 @@ impl Host {
         let owner = owner(market, coordinator);
         let (engine, journal) = keeper::open(&volume, owner, market, coordinator)?;
         Identity { market, coordinator }.write(folder.path())?;
+        folder.blobs().mirror(&engine.state().blobs())?;
         let (keeper, snapshots) = keeper::Keeper::new(settings.clone());
         let known = engine.state().tasks.iter().map(|(id, task)| (*id, task.sequence)).collect();
         let (send_changes, changes) = watch::channel(known);

@@ -10,7 +10,7 @@ use florin_ledger::{Ledger, LedgerError, Refusal, Settlement, SettlementStatus};
 use florin_protocol::{Code, Digest, PayoutId, Report, Round, Signer, TaskId};
 
 use super::Mailbox;
-use super::delayed::{Delayed, Job};
+use super::delayed::{Again, Delayed, Job};
 use super::prover::{Debits, Proven};
 use crate::engine::Event;
 
@@ -98,7 +98,7 @@ pub(super) fn work(
             Ok(Step::Done(event)) => tell(mailbox, &mut jobs, job, *event),
             Err(LedgerError::Unavailable(why)) => {
                 tracing::warn!(job = %job.what, why, "the ledger does not answer; trying again");
-                jobs.again(job);
+                jobs.again(job, &Again::Waits(why));
                 resume(ledger.as_ref(), wallet.as_ref());
             }
             Err(error) => {
@@ -120,7 +120,7 @@ fn tell(mailbox: &Mailbox, jobs: &mut Delayed<LedgerJob>, job: Job<LedgerJob>, e
     match mailbox.write(event) {
         Err(rejection) if matches!(rejection.code, Code::StorageFull | Code::Internal) => {
             // Asked again, the ledger gives the same answer.
-            jobs.again(job);
+            jobs.again(job, &Again::Waits(rejection.message));
         }
         Err(rejection) => tracing::warn!(job = %job.what, %rejection, "nobody waits for this"),
         Ok(_) => {}

@@ -8,7 +8,7 @@ use florin_protocol::{Digest, Rejection, Round, Signed, TaskId, TaskSpec, WorkOr
 use florin_work::{Inputs, Outcome, WorkError};
 
 use super::Mailbox;
-use super::delayed::Delayed;
+use super::delayed::{Again, Delayed};
 use super::lanes::Lane;
 use crate::engine::Event;
 use crate::store::{BlobError, Blobs};
@@ -37,7 +37,7 @@ pub enum ValuerError {
     /// The updates combine to nothing that could be valued: true for everybody who tries.
     #[error("the round cannot be valued: {0}")]
     CannotBeValued(String),
-    /// There is no room to work in: tried again until there is.
+    /// There is no room to work in, or the disk does not let it read: tried again until that is over.
     #[error("the valuation waits for room: {0}")]
     NoRoom(String),
     /// Something failed here; another try may work.
@@ -47,7 +47,10 @@ pub enum ValuerError {
 
 impl From<BlobError> for ValuerError {
     fn from(error: BlobError) -> Self {
-        Self::Fault(error.to_string())
+        match Again::from(error) {
+            Again::Failed(why) => Self::Fault(why),
+            Again::Waits(why) => Self::NoRoom(why),
+        }
     }
 }
 
@@ -148,7 +151,7 @@ pub(super) fn work(
             Ok(()) => {}
             Err(why) => {
                 tracing::error!(task = %what.task, round = %what.round, %why, "valuation");
-                jobs.again(job);
+                jobs.again(job, &why);
             }
         }
     }
@@ -160,7 +163,7 @@ fn carry_out(
     valuer: &mut dyn Valuer,
     blobs: &Blobs,
     mailbox: &Mailbox,
-) -> Result<(), String> {
+) -> Result<(), Again> {
     let (task, round) = (job.task, job.round);
     let give_up = |why: String| {
         tracing::error!(%task, %round, %why, "the round is abandoned");
@@ -173,7 +176,7 @@ fn carry_out(
     match tried {
         Ok(outcome) => {
             // Durable before the report that names it.
-            blobs.put(&outcome.model).map_err(|error| error.to_string())?;
+            blobs.put(&outcome.model)?;
             match mailbox.valued(task, round, outcome.result) {
                 Err(refused) if refused.code == florin_protocol::Code::WorkWrong => {
                     give_up(refused.to_string())
@@ -183,16 +186,17 @@ fn carry_out(
         }
         Err(ValuerError::CannotBeValued(why)) => give_up(why),
         Err(ValuerError::Fault(why)) if failures + 1 >= TRIES_MAX => give_up(why),
-        Err(error) => Err(error.to_string()),
+        Err(ValuerError::NoRoom(why)) => Err(Again::Waits(why)),
+        Err(error) => Err(Again::Failed(error.to_string())),
     }
 }
 
 /// An answer the journal could not take is asked for again; one the engine does not want any more is settled.
-pub(super) fn told(answer: Result<(), Rejection>) -> Result<(), String> {
+pub(super) fn told(answer: Result<(), Rejection>) -> Result<(), Again> {
     use florin_protocol::Code::{Internal, StorageFull};
     match answer {
         Err(rejection) if matches!(rejection.code, StorageFull | Internal) => {
-            Err(rejection.to_string())
+            Err(Again::Waits(rejection.to_string()))
         }
         _ => Ok(()),
     }

@@ -28,6 +28,7 @@ const HOPS_MAX: usize = 16;
 pub(super) struct Rates {
     addresses: Buckets<IpAddr>,
     wallets: Buckets<Address>,
+    fetches: Buckets<Address>,
     exempt: Vec<Network>,
     proxies: Vec<Network>,
     warned: AtomicBool,
@@ -40,6 +41,7 @@ impl Rates {
         Self {
             addresses: Buckets::new(a, rate.address_burst, most),
             wallets: Buckets::new(w, rate.wallet_burst, most),
+            fetches: Buckets::new(rate.fetch_per_second, rate.fetch_burst, most),
             exempt: rate.exempt.clone(),
             proxies: config.trusted_proxies.clone(),
             warned: AtomicBool::new(false),
@@ -51,6 +53,15 @@ impl Rates {
         self.wallets.ask(wallet).map_err(|wait| {
             let ms = wait.as_millis();
             let message = format!("wallet {wallet} sends too many messages: wait {ms} ms");
+            ApiError::new(Code::RateLimited, message)
+        })
+    }
+
+    /// Counts a blob that a provider asks for. A round of a thousand has as many, so they have a rate of their own.
+    pub(super) fn fetch(&self, provider: Address) -> ApiResult<()> {
+        self.fetches.ask(provider).map_err(|wait| {
+            let ms = wait.as_millis();
+            let message = format!("provider {provider} fetches too many blobs: wait {ms} ms");
             ApiError::new(Code::RateLimited, message)
         })
     }

@@ -12,7 +12,7 @@ use florin_protocol::{Code, Digest, Round, TaskId, TaskSpec, Tick};
 use florin_work::Committed;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::body::{Incoming, blocking, send_file};
+use super::body::{Incoming, blocking, blocking_with, send_file};
 use super::error::{ApiError, ApiResult};
 use super::extract::At;
 use super::resume::{Head, begin, offset_of, token_of, with_offset};
@@ -135,7 +135,9 @@ impl Taking<'_> {
         });
         let (wanting, visibility) = wanting.await?;
         let Some((first, _)) = wanting.first() else {
-            if visibility != Visibility::Unknown && app.host().blobs().contains(digest) {
+            let blobs = app.host().blobs().clone();
+            let came = visibility != Visibility::Unknown;
+            if came && blocking(move || blobs.has(digest)).await?? {
                 return Ok(()); // It came before.
             }
             return Err(not_wanted(digest));
@@ -144,7 +146,7 @@ impl Taking<'_> {
         let taken = self.receive(&lengths, said, first.id(), digest, move |engine, _| {
             engine.wanting(digest).next().is_some()
         });
-        let Some((mut bytes, _place)) = taken.await? else {
+        let Some((mut bytes, place)) = taken.await? else {
             return Ok(());
         };
         let found = bytes.digest();
@@ -153,9 +155,9 @@ impl Taking<'_> {
             let message = format!("the bytes hash to {found}, not to {digest}");
             return Err(ApiError::new(Code::Malformed, message));
         }
-        let _room = app.room_for(Room::Blobs, bytes.len()).await?;
+        let room = app.room_for(Room::Blobs, bytes.len()).await?;
         let specs = wanting.into_iter().map(|(spec, _)| spec).collect();
-        let (fitting, _turn) = keep_model(app, specs, bytes).await?;
+        let (fitting, _turn) = keep_model(app, specs, bytes, [room, place]).await?;
         for task in fitting {
             app.host().write(Event::BlobArrived { task, digest }).await?;
         }
@@ -175,12 +177,12 @@ impl Taking<'_> {
         let taken = self.receive(&lengths, said, task, root, move |engine, _| {
             engine.holdout(task).is_ok_and(|(_, is_there)| !is_there)
         });
-        let Some((mut bytes, _place)) = taken.await? else {
+        let Some((mut bytes, place)) = taken.await? else {
             return Ok(());
         };
-        let _room = app.room_for(Room::Blobs, bytes.len()).await?;
+        let room = app.room_for(Room::Blobs, bytes.len()).await?;
         let blobs = app.host().blobs().clone();
-        let kept = blocking(move || -> ApiResult<(Digest, Bytes)> {
+        let kept = blocking_with([room, place], move || -> ApiResult<(Digest, Bytes)> {
             let read = bytes.look(|all| Committed::read(&spec, all).map(drop))?;
             if let Err(error) = read {
                 bytes.discard();
@@ -289,9 +291,10 @@ async fn keep_model(
     app: &App,
     specs: Vec<TaskSpec>,
     mut bytes: Bytes,
+    held: [OwnedSemaphorePermit; 2],
 ) -> ApiResult<(Vec<TaskId>, Bytes)> {
     let blobs = app.host().blobs().clone();
-    blocking(move || {
+    blocking_with(held, move || {
         let mut fitting = Vec::new();
         let mut refused = None;
         bytes.look(|all| {

@@ -247,6 +247,18 @@ pub(super) async fn blocking<T: Send + 'static>(
         .map_err(|error| ApiError::fault("a computation was lost", &error))
 }
 
+/// The same, with what it takes: that is given back when the work is done, also where nobody waits for it any more.
+pub(super) async fn blocking_with<H: Send + 'static, T: Send + 'static>(
+    held: H,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> ApiResult<T> {
+    blocking(move || {
+        let _held = held;
+        work()
+    })
+    .await
+}
+
 /// A file as an answer: read ahead a little, never held whole.
 pub(super) fn send_file(file: std::fs::File, length: u64) -> Response {
     let (send, receive) = mpsc::channel(CHUNKS_AHEAD);
@@ -297,5 +309,30 @@ impl HttpBody for FileBody {
 
     fn size_hint(&self) -> SizeHint {
         SizeHint::with_exact(self.left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_work_takes_is_given_back_when_it_is_done_and_not_when_nobody_waits_for_it() {
+        let room = Arc::new(tokio::sync::Semaphore::new(1));
+        let held = Arc::clone(&room).acquire_owned().await.unwrap();
+        let (begun, begins) = tokio::sync::oneshot::channel();
+        let (end, ends) = std::sync::mpsc::channel();
+        let request = tokio::spawn(blocking_with(held, move || {
+            begun.send(()).unwrap();
+            ends.recv().unwrap();
+        }));
+        begins.await.unwrap();
+        request.abort();
+        assert!(request.await.unwrap_err().is_cancelled());
+        assert_eq!(room.available_permits(), 0, "the work goes on");
+        end.send(()).unwrap();
+        drop(room.acquire().await.unwrap());
     }
 }

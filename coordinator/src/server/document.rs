@@ -330,7 +330,7 @@ fn success(answer: &Answer, all: &mut Components) -> Value {
 fn refusal(status: u16, codes: &[&str], all: &mut Components) -> Value {
     let rejection = all.component::<Rejection>();
     let mut headers = json!({"x-request-id": id_header()});
-    if let (429, Value::Object(headers)) = (status, &mut headers) {
+    if let (429 | 503, Value::Object(headers)) = (status, &mut headers) {
         let after =
             json!({"required": true, "description": "seconds", "schema": {"type": "string"}});
         headers.insert("retry-after".to_owned(), after);

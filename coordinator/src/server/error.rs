@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::store::BlobError;
 use crate::store::partial::PartialError;
 
-/// What "too many" says about trying again, in seconds. Every rate in the settings is at least one a second, so whoever
+/// What "too many" and "not now" say about trying again, in seconds. Every rate in the settings is at least one a second, so whoever
 /// waited that long may ask again.
 const RETRY_AFTER_S: HeaderValue = HeaderValue::from_static("1");
 
@@ -73,6 +73,11 @@ impl From<BlobError> for ApiError {
                 Self::new(Code::NotFound, format!("blob {digest} is not here"))
             }
             BlobError::Full => Self::new(Code::StorageFull, error.to_string()),
+            BlobError::Bucket(_) => {
+                tracing::warn!(cause = %error, "a blob could not be kept or fetched");
+                let message = "where blobs are kept does not answer: try again in a moment";
+                Self::new(Code::StorageUnavailable, message)
+            }
             BlobError::WrongDigest { .. } | BlobError::Failed(_) => {
                 Self::fault("a blob cannot be read or kept", &error)
             }
@@ -97,7 +102,7 @@ impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let status = status(self.0.code);
         let mut response = status.into_response();
-        if status == StatusCode::TOO_MANY_REQUESTS {
+        if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
             response.headers_mut().insert(RETRY_AFTER, RETRY_AFTER_S);
         }
         // For whoever counts answers and knows the request's id: see [`explain`].
@@ -160,6 +165,7 @@ pub(super) const fn status(code: Code) -> StatusCode {
         Code::TooEarly => StatusCode::TOO_EARLY,
         Code::LimitReached | Code::RateLimited => StatusCode::TOO_MANY_REQUESTS,
         Code::StorageFull | Code::QuotaExceeded => StatusCode::INSUFFICIENT_STORAGE,
+        Code::StorageUnavailable => StatusCode::SERVICE_UNAVAILABLE,
         Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }

@@ -12,6 +12,7 @@ use florin_protocol::{
 use serde::de::DeserializeOwned;
 
 use super::App;
+use super::admit::Rates;
 use super::body::Incoming;
 use super::error::{ApiError, ApiResult};
 use crate::engine::Engine;
@@ -79,6 +80,10 @@ pub(super) trait Spoken: Canonical + Send + Sync + 'static {
     const BYTES_MAX: usize = SMALL_BYTES_MAX;
     fn sender(&self) -> Address;
     fn market(&self) -> Market;
+    /// Counts it among what its sender's key has signed.
+    fn count(&self, rates: &Rates) -> ApiResult<()> {
+        rates.wallet(self.sender())
+    }
 }
 
 macro_rules! spoken {
@@ -101,8 +106,20 @@ spoken!(Enrol, Participant, said => said.sender, said.market);
 spoken!(Commit, Participant, said => said.sender, said.scope.market);
 spoken!(UpdateHeader, Participant, said => said.sender, said.scope.market);
 spoken!(WorkQuery, Provider, said => said.provider, said.market);
-spoken!(BlobRequest, Provider, said => said.sender, said.market);
 spoken!(WorkRecord, Provider, said => said.provider, said.market, LARGE_BYTES_MAX);
+
+impl Spoken for BlobRequest {
+    const ROLE: Role = Role::Provider;
+    fn sender(&self) -> Address {
+        self.sender
+    }
+    fn market(&self) -> Market {
+        self.market
+    }
+    fn count(&self, rates: &Rates) -> ApiResult<()> {
+        rates.fetch(self.sender)
+    }
+}
 
 /// A message whose market is ours and whose signature is its sender's.
 pub(super) struct Verified<T>(Signed<T>);
@@ -138,7 +155,7 @@ pub(super) async fn verify_and<T: Spoken, A: Send + 'static>(
     });
     let (key, answer) = known.await?;
     signed.verify(key?)?;
-    app.rates().wallet(sender)?;
+    signed.body.count(app.rates())?;
     Ok((Verified(signed), answer))
 }
 

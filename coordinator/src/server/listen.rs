@@ -216,9 +216,7 @@ impl Door {
                 serving.await
             }
         };
-        if let Err(error) = ended {
-            tracing::trace!(%error, "a connection ended early");
-        }
+        see_off(ended);
     }
 
     async fn speak_http2<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
@@ -242,9 +240,7 @@ impl Door {
                 }
             }
         };
-        if let Err(error) = ended {
-            tracing::trace!(%error, "a connection ended early");
-        }
+        see_off(ended);
     }
 
     fn routes(&self, from: IpAddr, pulse: &Arc<Pulse>) -> Routes {
@@ -253,6 +249,12 @@ impl Door {
             peer: Peer(from.to_canonical()),
             pulse: Arc::clone(pulse),
         }
+    }
+}
+
+fn see_off(ended: Result<(), hyper::Error>) {
+    if let Err(error) = ended {
+        tracing::trace!(%error, "a connection ended early");
     }
 }
 

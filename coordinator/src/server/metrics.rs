@@ -19,8 +19,9 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::listen::Seen;
-use crate::engine::Engine;
+use crate::engine::{Effect, Engine};
 use crate::host::Vitals;
+use crate::store::bucket;
 
 /// Bounds of the latency histograms, in seconds.
 const LATENCIES: [f64; 12] =
@@ -89,6 +90,7 @@ pub(super) struct Picture {
     rounds: u64,
     abandoned: u64,
     unsettled: i64,
+    outstanding: [(&'static str, u64); 3],
     deposited: Vec<Amount>,
     paid: Vec<Amount>,
     escrow: Vec<Amount>,
@@ -118,6 +120,7 @@ impl Picture {
             rounds: tasks().fold(0, |all, task| all.saturating_add(task.past.len() as u64)),
             abandoned: abandoned.count() as u64,
             unsettled: count(tasks().map(|t| t.unsettled.len()).fold(0, usize::saturating_add)),
+            outstanding: outstanding(engine),
             deposited: pools(tasks().map(budget)),
             paid: pools(tasks().filter_map(last)),
             escrow: pools(tasks().filter(|task| task.phase() != Phase::Done).map(|task| {
@@ -158,6 +161,7 @@ pub(super) struct Metrics {
     rounds: Gauge,
     abandoned: Gauge,
     unsettled: Gauge,
+    outstanding: Family<OfKind, Gauge>,
     deposited: Family<OfPool, Number>,
     paid: Family<OfPool, Number>,
     escrow: Family<OfPool, Number>,
@@ -176,7 +180,7 @@ impl Drop for Begun {
 
 impl Metrics {
     /// Nothing has happened yet.
-    pub(super) fn new(vitals: &Vitals) -> Self {
+    pub(super) fn new(vitals: &Vitals, bucket: &bucket::Seen) -> Self {
         let mut metrics = Self {
             registry: Registry::default(),
             door: Seen::default(),
@@ -194,6 +198,7 @@ impl Metrics {
             rounds: Gauge::default(),
             abandoned: Gauge::default(),
             unsettled: Gauge::default(),
+            outstanding: Family::default(),
             deposited: Family::default(),
             paid: Family::default(),
             escrow: Family::default(),
@@ -204,6 +209,8 @@ impl Metrics {
         metrics.register_server(all);
         metrics.register_market(all);
         register_journal(all, vitals);
+        let what = "Requests to the bucket, by what became of them";
+        all.register("bucket_requests", what, bucket.requests.clone());
         metrics.registry = registry;
         metrics
     }
@@ -242,6 +249,9 @@ impl Metrics {
         all.register("rounds_abandoned", what, self.abandoned.clone());
         let what = "Settlements that are not final yet";
         all.register("settlements_pending", what, self.unsettled.clone());
+        let what =
+            "Work that the engine asked for and that is not done: under way, or in its queue";
+        all.register("outstanding", what, self.outstanding.clone());
         let what = "Florins deposited for all tasks this coordinator has known, rounded";
         all.register("deposited_florins", what, self.deposited.clone());
         let what = "Florins that reports have come to, rounded";
@@ -283,7 +293,11 @@ impl Metrics {
         let _alone = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
         let whole = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         self.queue.set(whole(load.queue as u64));
-        for (family, now) in [(&self.uploads, &load.uploads), (&self.room, &load.room)] {
+        for (family, now) in [
+            (&self.uploads, load.uploads.as_slice()),
+            (&self.room, load.room.as_slice()),
+            (&self.outstanding, picture.outstanding.as_slice()),
+        ] {
             for (kind, count) in now {
                 family.get_or_create(&OfKind { kind }).set(whole(*count));
             }
@@ -319,6 +333,23 @@ fn register_journal(all: &mut Registry, vitals: &Vitals) {
     all.register("journal_failures", what, vitals.failed.clone());
 }
 
+/// How much the engine waits for, by who does it.
+fn outstanding(engine: &Engine) -> [(&'static str, u64); 3] {
+    let (mut rows, mut valuations, mut ledger) = (0u64, 0u64, 0u64);
+    for effect in engine.outstanding() {
+        let kind = match effect {
+            Effect::Disclose { .. } => &mut rows,
+            Effect::Value { .. } => &mut valuations,
+            Effect::Post { .. }
+            | Effect::Finalize { .. }
+            | Effect::Close { .. }
+            | Effect::Prove { .. } => &mut ledger,
+        };
+        *kind = kind.saturating_add(1);
+    }
+    [("rows", rows), ("valuations", valuations), ("ledger", ledger)]
+}
+
 /// For people and their graphs: rounded.
 fn florins(amount: Amount) -> f64 {
     amount.to_string().parse().unwrap_or(f64::INFINITY)
@@ -335,7 +366,9 @@ mod tests {
     fn everything() -> String {
         let vitals = Vitals::default();
         vitals.records.inc();
-        let metrics = Metrics::new(&vitals);
+        let bucket = bucket::Seen::default();
+        bucket.wrong();
+        let metrics = Metrics::new(&vitals, &bucket);
         metrics.answered("/v1/tasks/{id}", 200, Duration::from_millis(3));
         metrics.answered("/v1/tasks/{id}", 404, Duration::from_millis(3));
         metrics.rejected(Code::UnknownTask);
@@ -348,6 +381,7 @@ mod tests {
             paid: vec!["1.5".parse().unwrap(), Amount::ZERO],
             deposited: vec![Amount::ZERO; 2],
             escrow: vec![Amount::ZERO; 2],
+            outstanding: [("rows", 0), ("valuations", 2), ("ledger", 1)],
             ..Picture::default()
         };
         let (uploads, room) = ([("updates", 3), ("blobs", 0)], [("updates", 2_048), ("blobs", 0)]);
@@ -371,7 +405,9 @@ mod tests {
             "florin_upload_room_used_bytes{kind=\"updates\"} 2048",
             "florin_rejections_total{code=\"UNKNOWN_TASK\"} 1",
             "florin_engine_queue 7",
+            "florin_outstanding{kind=\"valuations\"} 2",
             "florin_journal_records_total 1",
+            "florin_bucket_requests_total{request=\"get\",outcome=\"wrong\"} 1",
             "florin_tasks{phase=\"enrolling\"} 2",
             "florin_paid_florins{pool=\"data\"} 1.5",
         ] {

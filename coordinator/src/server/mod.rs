@@ -102,7 +102,7 @@ impl App {
         let market = ledger.market();
         let uploads = Mutex::new(BTreeMap::new());
         let rates = Rates::of(&config);
-        let metrics = Metrics::new(host.vitals());
+        let metrics = Metrics::new(host.vitals(), &host.blobs().seen());
         Self {
             inner: Arc::new(Inner {
                 host,

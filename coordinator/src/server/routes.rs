@@ -208,7 +208,8 @@ fn of_rounds() -> Vec<Route> {
             get(blobs::give_shown),
             "The rows that judge the round, with their proofs: borsh, see docs/protocol.md.",
         ))
-        .answers(Answer::bytes("the shown rows")),
+        .answers(Answer::bytes("the shown rows"))
+        .refuses(&[StorageFull, StorageUnavailable]),
         past(Route::get(
             "/v1/tasks/{id}/rounds/{round}/report",
             get(tasks::report),
@@ -237,8 +238,8 @@ fn of_rounds() -> Vec<Route> {
 }
 
 fn of_blobs() -> Vec<Route> {
-    let fits = [LimitReached, StorageFull, UnknownTask, UpdateWrongSchema, UpdateNotFinite];
-    let resumed = |route: Route| route.refuses(&[WrongOffset, QuotaExceeded]);
+    let fits = [UnknownTask, UpdateWrongSchema, UpdateNotFinite, LimitReached, StorageFull];
+    let resumed = |route: Route| route.refuses(&[WrongOffset, QuotaExceeded, StorageUnavailable]);
     vec![
         resumed(Route::post(
             "/v1/tasks/{id}/updates",
@@ -276,7 +277,7 @@ fn of_blobs() -> Vec<Route> {
         .refuses(&[BadTask, NotFound]),
         Route::get("/v1/blobs/{digest}", get(blobs::give_blob), "A public blob.")
             .answers(Answer::bytes("bytes with this digest"))
-            .refuses(&[NotFound, NotYetPublic]),
+            .refuses(&[NotFound, NotYetPublic, StorageFull, StorageUnavailable]),
         Route::head(
             "/v1/tasks/{id}/holdout",
             head(blobs::ask_holdout),
@@ -320,7 +321,7 @@ fn of_work() -> Vec<Route> {
             .takes(Body::signed::<BlobRequest>(SMALL_BYTES_MAX))
             .answers(Answer::bytes("bytes with this digest"))
             .refuses(&pledged)
-            .refuses(&[NotFound, NotYetPublic]),
+            .refuses(&[NotFound, NotYetPublic, StorageUnavailable]),
         Route::post("/v1/work", post(work::record), "A work record; answered when it is verified.")
             .takes(Body::signed::<WorkRecord>(LARGE_BYTES_MAX))
             .answers(Answer::json::<WorkVerdict>())

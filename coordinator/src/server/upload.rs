@@ -11,7 +11,7 @@ use florin_protocol::{
 };
 use tokio::sync::oneshot;
 
-use super::body::{Incoming, blocking};
+use super::body::{Incoming, blocking, blocking_with};
 use super::error::{ApiError, ApiResult};
 use super::extract::{At, Verified, check_task, verify_and};
 use super::resume::{Head, Turned, begin, offset_of, with_offset};
@@ -191,9 +191,9 @@ impl Taking<'_> {
             }
             return Err(error);
         }
-        let _room = app.room_for(Room::Updates, bytes).await?;
+        let room = app.room_for(Room::Updates, bytes).await?;
         let (spec, blobs) = (spec.clone(), app.host().blobs().clone());
-        let kept = blocking(move || -> ApiResult<Box<Upload>> {
+        let kept = blocking_with(room, move || -> ApiResult<Box<Upload>> {
             let all = Mapped::file(upload.file()?).map_err(BlobError::from)?;
             if let Err(rejection) = florin_work::inspect_update(&spec, &all) {
                 upload.discard();

@@ -1,6 +1,6 @@
 //! Blobs by their digest: small ones share [packs](super::pack), larger ones are at `blobs/ab/cd/abcd…`, written under a
 //! temporary name while they are hashed, made durable, then renamed. So a name that is there has the right bytes, and
-//! every read checks it again.
+//! every read checks it again. Where there is a [bucket](super::bucket), they are [there too](super::fetch).
 
 use std::borrow::Cow;
 use std::fs::{self, File};
@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use florin_learning::Mapped;
 use florin_protocol::Digest;
 
+use super::bucket::{Bucket, BucketError};
+use super::fetch::{Carried, Fetching};
 use super::pack::{Done, PACKED_BYTES_MAX, Packs};
 use super::volume::Local;
 use super::{is_full, sync_folder};
@@ -26,6 +28,8 @@ pub struct Blobs {
     partial: PathBuf,
     next: AtomicU64,
     packs: Packs,
+    pub(super) bucket: Option<Bucket>,
+    pub(super) fetching: Fetching,
 }
 
 /// A blob on its way out, checked.
@@ -54,13 +58,24 @@ pub enum BlobError {
     /// The disk is full.
     #[error("the disk is full: make room, then try again")]
     Full,
+    /// The bucket does not do its work.
+    #[error(transparent)]
+    Bucket(#[from] BucketError),
     /// The system said no.
     #[error("blob store: {0}")]
-    Failed(#[from] io::Error),
+    Failed(#[source] io::Error),
 }
 
 impl BlobError {
-    pub(super) fn of(error: io::Error) -> Self {
+    /// Whether it is about the state of disk or bucket, so that the same may work later.
+    #[must_use]
+    pub const fn is_passing(&self) -> bool {
+        matches!(self, Self::Full | Self::Failed(_) | Self::Bucket(_))
+    }
+}
+
+impl From<io::Error> for BlobError {
+    fn from(error: io::Error) -> Self {
         if is_full(&error) { Self::Full } else { Self::Failed(error) }
     }
 }
@@ -71,6 +86,14 @@ impl Blobs {
     /// # Errors
     /// What the system said.
     pub fn open(root: &Path) -> io::Result<Self> {
+        Self::open_with(root, None)
+    }
+
+    /// The same with a bucket behind it: what is kept is kept there too.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn open_with(root: &Path, bucket: Option<Bucket>) -> io::Result<Self> {
         let partial = root.join("partial");
         fs::create_dir_all(&partial)?;
         for entry in fs::read_dir(&partial)? {
@@ -80,7 +103,12 @@ impl Blobs {
         fs::create_dir_all(&packs)?;
         let packs = Packs::open(Arc::new(Local(packs)))?;
         sync_folder(root)?;
-        Ok(Self { root: root.to_owned(), partial, next: AtomicU64::new(0), packs })
+        let (root, next, fetching) = (root.to_owned(), AtomicU64::new(0), Fetching::default());
+        Ok(Self { root, partial, next, packs, bucket, fetching })
+    }
+
+    pub(super) fn root(&self) -> &Path {
+        &self.root
     }
 
     fn path(&self, digest: Digest) -> PathBuf {
@@ -89,7 +117,7 @@ impl Blobs {
         self.root.join(first).join(second).join(&name)
     }
 
-    /// Whether a blob is here.
+    /// Whether a blob is in the folder.
     #[must_use]
     pub fn contains(&self, digest: Digest) -> bool {
         self.packs.contains(digest) || self.path(digest).is_file()
@@ -102,9 +130,9 @@ impl Blobs {
     pub fn writer(&self, bytes_max: u64) -> Result<BlobWriter, BlobError> {
         let held = match usize::try_from(bytes_max) {
             Ok(most) if most <= PACKED_BYTES_MAX => Held::Memory(Vec::with_capacity(most), most),
-            _ => Held::File(self.partial_file().map_err(BlobError::of)?),
+            _ => Held::File(self.partial_file().map_err(BlobError::from)?),
         };
-        Ok(BlobWriter { held, hasher: blake3::Hasher::new(), bytes: 0 })
+        Ok(BlobWriter { held, hasher: blake3::Hasher::new(), bytes: 0, carried: None })
     }
 
     fn partial_file(&self) -> io::Result<Partial> {
@@ -117,19 +145,20 @@ impl Blobs {
     pub(super) fn adopt(
         &self,
         from: &Path,
-        file: File,
+        (file, carried): (File, Carried),
         hasher: blake3::Hasher,
         bytes: u64,
     ) -> Result<BlobWriter, BlobError> {
         let path = self.partial.join(self.next.fetch_add(1, Ordering::Relaxed).to_string());
         fs::rename(from, &path)?;
-        Ok(BlobWriter { held: Held::File(Partial { file, path }), hasher, bytes })
+        let held = Held::File(Partial { file, path });
+        Ok(BlobWriter { held, hasher, bytes, carried: Some(carried) })
     }
 
     /// Keeps some bytes.
     ///
     /// # Errors
-    /// [`BlobError::Full`], [`BlobError::Failed`].
+    /// [`BlobError::Full`], [`BlobError::Bucket`], [`BlobError::Failed`].
     pub fn put(&self, bytes: &[u8]) -> Result<Digest, BlobError> {
         let mut writer = self.writer(bytes.len() as u64)?;
         writer.write(bytes)?;
@@ -139,7 +168,7 @@ impl Blobs {
     /// Keeps what a writer took; durable when this returns.
     ///
     /// # Errors
-    /// [`BlobError::Full`], [`BlobError::Failed`].
+    /// [`BlobError::Full`], [`BlobError::Bucket`], [`BlobError::Failed`].
     pub fn keep(&self, writer: BlobWriter) -> Result<Digest, BlobError> {
         let (kept, answer) = std::sync::mpsc::sync_channel(1);
         self.keep_then(
@@ -156,17 +185,25 @@ impl Blobs {
 
     /// Keeps what a writer took; `done` hears when it is durable. Does not wait for the disk if the blob is small.
     pub fn keep_then(&self, writer: BlobWriter, done: Done) {
+        match &self.bucket {
+            Some(bucket) => self.keep_there_too(bucket, writer, done),
+            None => self.keep_here(writer, done),
+        }
+    }
+
+    /// Keeps what a writer took in the folder alone.
+    pub(super) fn keep_here(&self, writer: BlobWriter, done: Done) {
         let digest = writer.digest();
         // Somebody else was faster, or it came before: unless it was damaged since, that will do.
-        if self.contains(digest) && self.open_checked(digest).is_ok() {
+        if self.contains(digest) && self.open_here(digest).is_ok() {
             let synced = if self.packs.contains(digest) { Ok(()) } else { self.sync_way(digest) };
-            return done(synced.map(|()| digest).map_err(BlobError::of));
+            return done(synced.map(|()| digest).map_err(BlobError::from));
         }
         match writer.held {
             Held::Memory(bytes, _) => self.packs.append(bytes, digest, done),
             Held::File(partial) => {
                 let placed = self.place(&partial, digest);
-                done(placed.map(|()| digest).map_err(BlobError::of));
+                done(placed.map(|()| digest).map_err(BlobError::from));
             }
         }
     }
@@ -194,6 +231,10 @@ impl Blobs {
     /// # Errors
     /// [`BlobError`].
     pub fn read(&self, digest: Digest) -> Result<Vec<u8>, BlobError> {
+        self.or_fetched(digest, || self.read_here(digest))
+    }
+
+    fn read_here(&self, digest: Digest) -> Result<Vec<u8>, BlobError> {
         let bytes = match self.packs.read(digest) {
             Some(bytes) => bytes?,
             None => fs::read(self.path(digest)).map_err(|error| missing(digest, error))?,
@@ -219,8 +260,13 @@ impl Blobs {
     /// # Errors
     /// [`BlobError`].
     pub fn open_checked(&self, digest: Digest) -> Result<Opened, BlobError> {
+        self.or_fetched(digest, || self.open_here(digest))
+    }
+
+    /// The same of what is in the folder.
+    pub(super) fn open_here(&self, digest: Digest) -> Result<Opened, BlobError> {
         if self.packs.contains(digest) {
-            return self.read(digest).map(Opened::Bytes);
+            return self.read_here(digest).map(Opened::Bytes);
         }
         let mut file = File::open(self.path(digest)).map_err(|error| missing(digest, error))?;
         let (found, length) = hash(&mut file)?;
@@ -266,13 +312,13 @@ pub(crate) fn files(root: &Path) -> io::Result<Vec<(Digest, PathBuf)>> {
     Ok(found)
 }
 
-/// The folders in a folder that hold blobs: they have two digits of a digest as their name.
+/// The folders in a folder that hold blobs: they have two digits of a digest as their name. A link to a folder is one.
 fn folders(path: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     if path.is_dir() {
         for entry in fs::read_dir(path)? {
             let entry = entry?;
-            let is_part = entry.file_name().len() == 2 && entry.file_type()?.is_dir();
+            let is_part = entry.file_name().len() == 2 && fs::metadata(entry.path())?.is_dir();
             found.extend(is_part.then(|| entry.path()));
         }
     }
@@ -319,6 +365,8 @@ pub struct BlobWriter {
     held: Held,
     hasher: blake3::Hasher,
     bytes: u64,
+    /// Says that the bucket has it already.
+    carried: Option<Carried>,
 }
 
 impl BlobWriter {
@@ -335,7 +383,7 @@ impl BlobWriter {
                 let what = format!("a blob of more than the {most} bytes that were announced");
                 return Err(BlobError::Failed(io::Error::other(what)));
             }
-            Held::File(partial) => partial.file.write_all(bytes).map_err(BlobError::of)?,
+            Held::File(partial) => partial.file.write_all(bytes).map_err(BlobError::from)?,
         }
         self.hasher.update(bytes);
         self.bytes = self.bytes.saturating_add(bytes.len() as u64);
@@ -352,6 +400,26 @@ impl BlobWriter {
     #[must_use]
     pub const fn is_small(&self) -> bool {
         matches!(self.held, Held::Memory(..))
+    }
+
+    /// The bytes taken so far, where they are in memory.
+    pub(super) fn small(&self) -> Option<&[u8]> {
+        match &self.held {
+            Held::Memory(bytes, _) => Some(bytes),
+            Held::File(_) => None,
+        }
+    }
+
+    /// The file they are in, where they are not.
+    pub(super) const fn file(&self) -> Option<&File> {
+        match &self.held {
+            Held::Memory(..) => None,
+            Held::File(partial) => Some(&partial.file),
+        }
+    }
+
+    pub(super) const fn is_carried(&self) -> bool {
+        self.carried.is_some()
     }
 
     /// The digest of the bytes taken so far.
@@ -436,7 +504,8 @@ mod tests {
         let file = File::options().write(true).open("/dev/full").unwrap();
         let partial = Partial { file, path: dir.path().join("nothing") };
         let held = Held::File(partial);
-        let mut writer = BlobWriter { held, hasher: blake3::Hasher::new(), bytes: 0 };
+        let mut writer =
+            BlobWriter { held, hasher: blake3::Hasher::new(), bytes: 0, carried: None };
         assert!(matches!(writer.write(b"bytes"), Err(BlobError::Full)));
         assert_eq!(writer.bytes(), 0);
     }

@@ -16,7 +16,7 @@ use std::io::{BufReader, Read};
 use borsh::BorshDeserialize;
 use florin_protocol::Digest;
 
-use super::journal::{OpenError, Record};
+use super::journal::{OpenError, RECORD_BYTES_MAX, Record};
 use super::volume::{Source, Volume};
 
 const MAGIC_1: &[u8; 16] = b"florin journal 1";
@@ -233,11 +233,15 @@ impl<'a> Reader<'a> {
     }
 
     /// Whether what begins here with zeros is a last record whose first sector never reached the disk: then no whole
-    /// record follows it.
+    /// record follows it, and there is no more of it than one record can have.
     fn was_never_written(&mut self) -> Result<bool, OpenError> {
         let unusable = |source| OpenError::Unusable { path: self.volume.place(self.name), source };
+        let behind = self.size.saturating_sub(self.offset);
+        if behind > self.layout.whole(u32::try_from(RECORD_BYTES_MAX).unwrap_or(u32::MAX)) {
+            return Ok(false);
+        }
         let mut rest = vec![0; FRAME_HEAD_BYTES];
-        let left = self.size.saturating_sub(self.offset).saturating_sub(rest.len() as u64);
+        let left = behind.saturating_sub(rest.len() as u64);
         self.file.by_ref().take(left).read_to_end(&mut rest).map_err(unusable)?;
         let to_boundary = SECTOR_BYTES - self.offset % SECTOR_BYTES;
         let first = rest.iter().take(usize::try_from(to_boundary).unwrap_or(usize::MAX));
@@ -259,7 +263,7 @@ impl<'a> Reader<'a> {
 }
 
 /// Where a segment begins, if its head is whole.
-fn beginning(owner: Digest, found: &[u8]) -> Option<Position> {
+pub(super) fn beginning(owner: Digest, found: &[u8]) -> Option<Position> {
     let (records, rest) = found.get(HEAD_1_BYTES as usize..)?.split_first_chunk::<8>()?;
     let (chain, _) = rest.split_first_chunk::<32>()?;
     let at = Position { records: u64::from_le_bytes(*records), chain: Digest(*chain) };

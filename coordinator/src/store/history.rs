@@ -13,6 +13,7 @@ use super::frames::{Layout, Position, Reader, head, is_headless};
 use super::journal::{Journal, OpenError, Record, Since};
 use super::snapshot::{self, Snapshot};
 use super::volume::{Disk, Volume};
+use super::{IDENTITY_FILE, newest};
 
 const FIRST: &str = "journal";
 const PREFIX: &str = "journal-";
@@ -36,10 +37,14 @@ pub fn segment(records: u64) -> String {
     if records == 0 { FIRST.to_owned() } else { format!("{PREFIX}{records:020}") }
 }
 
-/// The number of records that a segment's name says.
+/// The number of records that a segment's name says. A file that is named almost like a segment is none.
 #[must_use]
 pub fn number(name: &str) -> Option<u64> {
-    if name == FIRST { Some(0) } else { name.strip_prefix(PREFIX)?.parse().ok() }
+    if name == FIRST {
+        return Some(0);
+    }
+    let records = name.strip_prefix(PREFIX)?.parse().ok()?;
+    (name == segment(records)).then_some(records)
 }
 
 /// The segments of a folder, oldest first, by the number of records before them.
@@ -140,17 +145,7 @@ pub fn read_all<S>(
     seen: &mut dyn FnMut(u64, &S),
 ) -> Result<ReadBack<S>, OpenError> {
     let found = whole_segments(volume)?;
-    let (mut state, at, from) = if found.first() == Some(&0) {
-        let state = (fold.begin)(None).map_err(|what| missing(volume, 0, &what))?;
-        (state, Position::first(owner), None)
-    } else {
-        let all = snapshot::list(volume).map_err(|source| unusable(volume, "", source))?;
-        let oldest = all.last().copied().unwrap_or_default();
-        let refused = |why| OpenError::NoSnapshot { path: volume.place(""), why };
-        let read = snapshot::read(volume, owner, oldest).map_err(refused)?;
-        let state = (fold.begin)(Some(&read.state)).map_err(refused)?;
-        (state, read.at, Some(oldest))
-    };
+    let (mut state, base) = earliest(volume, owner, &found, fold)?;
     let mut visit = |step: Step<'_>| match step {
         Step::Record(record) => (fold.take)(&mut state, record),
         Step::Segment(records) => {
@@ -158,9 +153,11 @@ pub fn read_all<S>(
             Ok(())
         }
     };
-    let end = replay(volume, owner, &found, at, None, &mut visit)?;
+    let end = replay(volume, owner, &found, base.at, None, &mut visit)?;
+    check_reach(volume, owner, &found, &end)?;
     let unfinished = end.size.saturating_sub(end.length);
-    Ok(ReadBack { state, at: end.at, from, read: end.read, unfinished, unused: Vec::new() })
+    let Base { from, unused, .. } = base;
+    Ok(ReadBack { state, at: end.at, from, read: end.read, unfinished, unused })
 }
 
 /// The snapshot behind so many records, if there is one.
@@ -201,13 +198,28 @@ fn read<S>(
         Step::Segment(_) => Ok(()),
     };
     let end = replay(volume, owner, &found, base.at, until, &mut visit)?;
-    let reach = snapshot::list(volume).map_err(|source| unusable(volume, "", source))?;
-    // The segment behind a snapshot is there before the snapshot is.
-    if let Some(newest) = reach.first().filter(|newest| !found.contains(newest)) {
-        let what = format!("a snapshot stands behind record {newest}, and no segment begins there");
-        return Err(missing(volume, end.at.records.min(*newest), &what));
-    }
+    check_reach(volume, owner, &found, &end)?;
     Ok((state, end, base))
+}
+
+/// Whether the segments reach as far as they once did.
+fn check_reach(
+    volume: &dyn Volume,
+    owner: Digest,
+    found: &[u64],
+    end: &End,
+) -> Result<(), OpenError> {
+    let snapshots = snapshot::list(volume).map_err(|source| unusable(volume, "", source))?;
+    // The segment behind a snapshot is there before the snapshot is.
+    let newest_snapshot = snapshots.first().map(|records| (*records, "a snapshot stands"));
+    let newest = newest::read(volume, owner)?.map(|records| (records, "the newest segment begins"));
+    for (records, what) in [newest_snapshot, newest].into_iter().flatten() {
+        if !found.contains(&records) {
+            let what = format!("{what} behind record {records}, and no segment is there that does");
+            return Err(missing(volume, end.at.records.min(records), &what));
+        }
+    }
+    Ok(())
 }
 
 /// The newest snapshot that can be used, or the beginning.
@@ -217,8 +229,49 @@ fn choose<S>(
     segments: &[u64],
     fold: &Fold<'_, S>,
 ) -> Result<(S, Base), OpenError> {
+    let newest_first = snapshot::list(volume).map_err(|source| unusable(volume, "", source))?;
+    match first_usable(volume, owner, newest_first, fold) {
+        Ok(found) => Ok(found),
+        Err(unused) if segments.first() == Some(&0) => beginning(volume, owner, fold, unused),
+        Err(unused) => Err(no_snapshot(volume, &unused)),
+    }
+}
+
+/// The beginning, or the oldest snapshot that can be used and has records behind it.
+fn earliest<S>(
+    volume: &dyn Volume,
+    owner: Digest,
+    segments: &[u64],
+    fold: &Fold<'_, S>,
+) -> Result<(S, Base), OpenError> {
+    if segments.first() == Some(&0) {
+        return beginning(volume, owner, fold, Vec::new());
+    }
+    let mut oldest_first = snapshot::list(volume).map_err(|source| unusable(volume, "", source))?;
+    oldest_first.retain(|records| segments.contains(records));
+    oldest_first.reverse();
+    first_usable(volume, owner, oldest_first, fold).map_err(|unused| no_snapshot(volume, &unused))
+}
+
+fn beginning<S>(
+    volume: &dyn Volume,
+    owner: Digest,
+    fold: &Fold<'_, S>,
+    unused: Vec<String>,
+) -> Result<(S, Base), OpenError> {
+    let state = (fold.begin)(None).map_err(|what| missing(volume, 0, &what))?;
+    Ok((state, Base { at: Position::first(owner), from: None, unused }))
+}
+
+/// The first of these snapshots that can be used; otherwise, why none of them can.
+fn first_usable<S>(
+    volume: &dyn Volume,
+    owner: Digest,
+    snapshots: Vec<u64>,
+    fold: &Fold<'_, S>,
+) -> Result<(S, Base), Vec<String>> {
     let mut unused = Vec::new();
-    for records in snapshot::list(volume).map_err(|source| unusable(volume, "", source))? {
+    for records in snapshots {
         let taken = snapshot::read(volume, owner, records).and_then(|found| {
             let state = (fold.begin)(Some(&found.state));
             let state = state.map_err(|why| format!("{}: {why}", snapshot::name(records)))?;
@@ -229,14 +282,12 @@ fn choose<S>(
             Err(why) => unused.push(why),
         }
     }
-    if segments.first() == Some(&0) {
-        let state = (fold.begin)(None).map_err(|what| missing(volume, 0, &what))?;
-        return Ok((state, Base { at: Position::first(owner), from: None, unused }));
-    }
-    Err(OpenError::NoSnapshot {
-        path: volume.place(""),
-        why: if unused.is_empty() { "there is none".to_owned() } else { unused.join("; ") },
-    })
+    Err(unused)
+}
+
+fn no_snapshot(volume: &dyn Volume, unused: &[String]) -> OpenError {
+    let why = if unused.is_empty() { "there is none".to_owned() } else { unused.join("; ") };
+    OpenError::NoSnapshot { path: volume.place(""), why }
 }
 
 /// Hands on every record behind a position, and every segment that it begins.
@@ -296,9 +347,14 @@ fn whole_segments(volume: &dyn Volume) -> Result<Vec<u64>, OpenError> {
 fn begin(volume: &dyn Volume, owner: Digest) -> Result<(), OpenError> {
     let failed = |source| unusable(volume, "", source);
     snapshot::remove_unfinished(volume).map_err(failed)?;
+    newest::remove_unfinished(volume).map_err(failed)?;
     let found = segments(volume)?;
     let whole = whole_segments(volume)?;
     if let Some(headless) = found.last().filter(|last| whole.last() != Some(last)) {
+        if newest::read(volume, owner)?.is_some_and(|newest| newest >= *headless) {
+            let what = format!("the head of {} was whole once, and is not", segment(*headless));
+            return Err(missing(volume, *headless, &what));
+        }
         volume.remove(&segment(*headless)).and_then(|()| volume.sync()).map_err(failed)?;
     }
     let make = match whole.as_slice() {
@@ -307,6 +363,14 @@ fn begin(volume: &dyn Volume, owner: Digest) -> Result<(), OpenError> {
         _ => false,
     };
     if make {
+        let names = volume.names().map_err(failed)?;
+        if let Some(used) =
+            names.iter().find(|name| [IDENTITY_FILE, newest::FILE].contains(&name.as_str()))
+        {
+            let what =
+                format!("{used} says that the folder was used before, and its journal is gone");
+            return Err(missing(volume, 0, &what));
+        }
         let mut disk = volume.append_to(FIRST).map_err(failed)?;
         let head = head(owner, Position::first(owner));
         let made = disk.truncate(0).and_then(|()| disk.append(&head)).and_then(|()| disk.sync());
@@ -358,15 +422,17 @@ pub(super) fn keep_so_many(
     }
 }
 
-/// Removes the segments that end at or before a record.
+/// Removes the segments that end at or before a record: the oldest first, and each for good before the next, so that
+/// those that are left are never without one in the middle.
 fn drop_before(volume: &dyn Volume, records: u64) -> Result<(), OpenError> {
     let found = segments(volume)?;
     let old = found.iter().zip(found.iter().skip(1)).filter(|(_, end)| **end <= records);
     for (old, _) in old {
         let name = segment(*old);
-        volume.remove(&name).map_err(|source| unusable(volume, &name, source))?;
+        let gone = volume.remove(&name).and_then(|()| volume.sync());
+        gone.map_err(|source| unusable(volume, &name, source))?;
     }
-    volume.sync().map_err(|source| unusable(volume, "", source))
+    Ok(())
 }
 
 pub(super) fn unusable(volume: &dyn Volume, name: &str, source: std::io::Error) -> OpenError {
@@ -377,3 +443,7 @@ fn missing(volume: &dyn Volume, records: u64, what: &str) -> OpenError {
     let path: PathBuf = volume.place("");
     OpenError::Missing { path, records, what: what.to_owned() }
 }
+
+#[cfg(test)]
+#[path = "history_tests.rs"]
+mod tests;

@@ -13,8 +13,8 @@ use florin_protocol::{Digest, Tick};
 
 use super::frames::{LAYOUT, Layout, Position};
 use super::history::{self, End, Fold};
-use super::is_full;
 use super::volume::{Disk, Volume};
+use super::{is_full, newest};
 use crate::engine::Event;
 
 /// Largest payload of one record.
@@ -142,6 +142,8 @@ pub struct Journal {
     broken: Option<String>,
     /// The last write found no room.
     full: bool,
+    /// What a failed write left was cut off, and may be back after a power cut.
+    untidy: bool,
 }
 
 impl std::fmt::Debug for Journal {
@@ -170,6 +172,7 @@ impl Journal {
             owner,
             broken: None,
             full: false,
+            untidy: false,
         }
     }
 
@@ -192,10 +195,19 @@ impl Journal {
         if self.at.records == self.segment {
             return Ok(self.at);
         }
+        if self.untidy {
+            // In a closed segment what comes back is damage; at the end of the newest one it is cut off.
+            self.disk.sync().map_err(|error| self.break_down(&error))?;
+            self.untidy = false;
+        }
         match history::begin_segment(self.volume.as_ref(), self.owner, self.at) {
             Ok(disk) => {
                 (self.disk, self.segment) = (disk, self.at.records);
                 (self.layout, self.length) = (LAYOUT, LAYOUT.head_bytes);
+                if let Err(error) = newest::write(self.volume.as_ref(), self.owner, self.at) {
+                    // The segment is there. Were it lost, that would go unnoticed until the next cut.
+                    tracing::warn!(%error, "which segment is the newest could not be written down");
+                }
                 Ok(self.at)
             }
             Err(error) => {
@@ -230,6 +242,7 @@ impl Journal {
             // The system may have dropped the pages: a second fsync would lie.
             return Err(self.break_down(&error));
         }
+        self.untidy = false;
         self.length = self.length.saturating_add(frame.len() as u64);
         self.at = behind;
         self.since.add(batch.len(), frame.len() as u64);
@@ -285,6 +298,7 @@ impl Journal {
 
     /// Removes what a failed write left.
     fn take_back(&mut self) -> Result<(), AppendError> {
+        self.untidy = true;
         self.disk.truncate(self.length).map_err(|error| self.break_down(&error))
     }
 

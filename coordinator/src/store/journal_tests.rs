@@ -8,6 +8,7 @@ use florin_protocol::{Address, Code, Round, TaskId};
 
 use super::*;
 use crate::store::frames::{ALIGN_BYTES, SECTOR_BYTES};
+use crate::store::meddled::{Doing, Meddled, Refused};
 use crate::store::{Local, Snapshot, snapshot};
 
 pub(in crate::store) const OWNER: Digest = Digest([5; 32]);
@@ -165,76 +166,28 @@ fn a_record_the_rules_refuse_is_damage() {
     assert!(matches!(error, Err(OpenError::Corrupt { record: 2, .. })));
 }
 
-/// A disk of limited size whose fsync can fail.
-struct Small {
-    file: Box<dyn Disk>,
-    room: Arc<Mutex<usize>>,
-    sync_fails: Arc<Mutex<bool>>,
-}
-
-impl Disk for Small {
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let mut room = self.room.lock().unwrap();
-        let fits = bytes.len().min(*room);
-        self.file.append(&bytes[..fits])?;
-        if fits < bytes.len() {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        *room -= bytes.len();
-        Ok(())
-    }
-    fn sync(&mut self) -> io::Result<()> {
-        if *self.sync_fails.lock().unwrap() {
-            return Err(io::Error::other("I/O error"));
-        }
-        self.file.sync()
-    }
-    fn truncate(&mut self, length: u64) -> io::Result<()> {
-        self.file.truncate(length)
-    }
-}
-
-/// A folder on it.
-struct SmallVolume {
-    folder: Local,
-    room: Arc<Mutex<usize>>,
-    sync_fails: Arc<Mutex<bool>>,
-}
-
-impl Volume for SmallVolume {
-    fn place(&self, name: &str) -> PathBuf {
-        self.folder.place(name)
-    }
-    fn names(&self) -> io::Result<Vec<String>> {
-        self.folder.names()
-    }
-    fn open(&self, name: &str) -> io::Result<(Box<dyn crate::store::volume::Source>, u64)> {
-        self.folder.open(name)
-    }
-    fn append_to(&self, name: &str) -> io::Result<Box<dyn Disk>> {
-        let file = self.folder.append_to(name)?;
-        let (room, sync_fails) = (Arc::clone(&self.room), Arc::clone(&self.sync_fails));
-        Ok(Box::new(Small { file, room, sync_fails }))
-    }
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.folder.rename(from, to)
-    }
-    fn remove(&self, name: &str) -> io::Result<()> {
-        self.folder.remove(name)
-    }
-    fn sync(&self) -> io::Result<()> {
-        self.folder.sync()
-    }
-}
-
 type Knobs = (Arc<Mutex<usize>>, Arc<Mutex<bool>>);
 
+/// A journal on a disk of limited size whose fsync can fail.
 fn open_small(path: &Path, room: usize) -> (Journal, Knobs) {
-    let room = Arc::new(Mutex::new(room));
-    let sync_fails = Arc::new(Mutex::new(false));
-    let knobs = (Arc::clone(&room), Arc::clone(&sync_fails));
-    let folder = Local(path.parent().unwrap().to_owned());
-    let volume: Arc<dyn Volume> = Arc::new(SmallVolume { folder, room, sync_fails });
+    let knobs = (Arc::new(Mutex::new(room)), Arc::new(Mutex::new(false)));
+    let (room, sync_fails) = (Arc::clone(&knobs.0), Arc::clone(&knobs.1));
+    let volume = Meddled::on(path.parent().unwrap(), move |doing| match doing {
+        Doing::Append(_, bytes) => {
+            let mut room = room.lock().unwrap();
+            let fits = bytes.min(*room);
+            if fits < bytes {
+                // What is cut off again takes no room.
+                return Err(Refused(fits, io::ErrorKind::StorageFull.into()));
+            }
+            *room -= bytes;
+            Ok(())
+        }
+        Doing::Sync(_) if *sync_fails.lock().unwrap() => {
+            Err(Refused(0, io::Error::other("I/O error")))
+        }
+        _ => Ok(()),
+    });
     (open_volume(&volume, OWNER).unwrap().0, knobs)
 }
 

@@ -2,8 +2,10 @@
 //!
 //! * `lock`: held as long as a process owns the folder.
 //! * `journal`, `journal-…`: every event, in order; see [`journal`].
+//! * `journal.newest`: which of them is appended to, so that its loss is noticed; see [`newest`].
 //! * `snapshot-…`: what they come to, so that a start need not read them all; see [`snapshot`] and [`history`].
 //! * `blobs/`: models, holdouts and updates by their digest; see [`blobs`], and [`pack`] for small ones.
+//! * `blobs/bucket`: the bucket that has every blob too, if there is one; see [`bucket`].
 //! * `blobs/uploads/`: what is there of uploads that are not whole yet; see [`partial`].
 
 use std::fs::{self, File, TryLockError};
@@ -12,24 +14,36 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub mod blobs;
+pub mod bucket;
+mod fetch;
 mod frames;
 pub mod history;
 pub mod journal;
+pub(crate) mod newest;
 pub mod pack;
 pub mod partial;
+mod scan;
 pub mod snapshot;
 pub mod volume;
 
 #[cfg(test)]
 mod crash_tests;
+#[cfg(test)]
+#[path = "../../tests/it/meddled.rs"]
+mod meddled;
 
 pub use blobs::{BlobError, BlobWriter, Blobs, Opened};
+pub use bucket::{Bucket, BucketError};
 pub use frames::Position;
 pub use history::{Fold, ReadBack};
 pub use journal::{AppendError, Journal, OpenError, Record, Since};
 pub use partial::Partials;
 pub use snapshot::Snapshot;
-pub use volume::{Disk, Local, Volume};
+pub use volume::{Disk, Local, Source, Volume};
+
+/// The file that says whose data a folder has. It is written once the folder has a journal, so that beside it a journal
+/// that is gone is missing, and not one that was never begun.
+pub const IDENTITY_FILE: &str = "market.json";
 
 /// A data folder that belongs to this process until it is dropped.
 #[derive(Debug)]
@@ -66,10 +80,18 @@ impl Folder {
     /// # Errors
     /// [`FolderError`].
     pub fn take(path: &Path) -> Result<Self, FolderError> {
+        Self::take_with(path, None)
+    }
+
+    /// The same with a bucket behind it, which has every blob too.
+    ///
+    /// # Errors
+    /// [`FolderError`].
+    pub fn take_with(path: &Path, bucket: Option<Bucket>) -> Result<Self, FolderError> {
         let unusable = |source| FolderError::Unusable { path: path.to_owned(), source };
         fs::create_dir_all(path).map_err(unusable)?;
         let lock = lock(path)?;
-        let blobs = Blobs::open(&path.join("blobs")).map_err(unusable)?;
+        let blobs = Blobs::open_with(&path.join("blobs"), bucket).map_err(unusable)?;
         let partials = Partials::open(&path.join("blobs/uploads")).map_err(unusable)?;
         let (blobs, partials) = (Arc::new(blobs), Arc::new(partials));
         Ok(Self { path: path.to_owned(), blobs, partials, _lock: lock })
@@ -107,11 +129,29 @@ impl Folder {
 pub fn lock(path: &Path) -> Result<File, FolderError> {
     let unusable = |source| FolderError::Unusable { path: path.to_owned(), source };
     let file = File::options().create(true).truncate(false).write(true).open(path.join("lock"));
-    let lock = file.map_err(unusable)?;
+    held(path, file.map_err(unusable)?)
+}
+
+fn held(path: &Path, lock: File) -> Result<File, FolderError> {
     match lock.try_lock() {
         Ok(()) => Ok(lock),
         Err(TryLockError::WouldBlock) => Err(FolderError::InUse(path.to_owned())),
-        Err(TryLockError::Error(source)) => Err(unusable(source)),
+        Err(TryLockError::Error(source)) => {
+            Err(FolderError::Unusable { path: path.to_owned(), source })
+        }
+    }
+}
+
+/// The same without making anything: for who only looks. `None` where nobody ever owned the folder.
+///
+/// # Errors
+/// [`FolderError`].
+pub fn lock_to_look(path: &Path) -> Result<Option<File>, FolderError> {
+    let unusable = |source| FolderError::Unusable { path: path.to_owned(), source };
+    match File::open(path.join("lock")) {
+        Ok(lock) => held(path, lock).map(Some),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && path.is_dir() => Ok(None),
+        Err(error) => Err(unusable(error)),
     }
 }
 

@@ -2,19 +2,20 @@
 //! wait share one fsync.
 //!
 //! A frame is `length (u32) | digest | bytes`. A pack is only ever appended to. What a crash can leave is a tail of frames
-//! that nobody was told of: when a folder is opened, the newest pack is hashed through, and cut off where it stops making
-//! sense.
+//! that nobody was told of: when a folder is opened, the newest pack is hashed through, and what lies behind its last whole
+//! blob is cut off. Whole blobs behind damage are [found](super::scan) and kept.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read, SeekFrom};
+use std::io::{self, SeekFrom};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 
-use florin_protocol::{Digest, blob_digest};
+use florin_protocol::Digest;
 
 use super::blobs::BlobError;
 use super::is_full;
+use super::scan::{self, HEAD_BYTES, Scan};
 use super::volume::{Disk, Volume};
 
 /// Largest blob that goes into a pack, in bytes: larger ones have a file of their own.
@@ -25,8 +26,6 @@ const PACK_BYTES_MAX: u64 = 256 * 1024 * 1024;
 const BATCH_MAX: usize = 256;
 /// Blobs that may wait for the disk; whoever brings more waits to get in.
 const QUEUE_MAX: usize = 1_024;
-/// Length and digest.
-const HEAD_BYTES: usize = 36;
 
 /// Where a blob is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,8 +58,7 @@ pub(super) struct Packs {
 impl Packs {
     /// Opens a folder's packs and reads what they hold.
     pub(super) fn open(volume: Arc<dyn Volume>) -> io::Result<Self> {
-        let mut packs: Vec<u32> = volume.names()?.iter().filter_map(|name| number(name)).collect();
-        packs.sort_unstable();
+        let packs = packs(volume.as_ref())?;
         let newest = packs.last().copied();
         let mut places = BTreeMap::new();
         for pack in packs {
@@ -136,12 +134,20 @@ fn name(pack: u32) -> String {
     format!("{pack:010}.pack")
 }
 
-/// The number that a pack's name says.
-fn number(name: &str) -> Option<u32> {
-    name.strip_suffix(".pack")?.parse().ok()
+/// The number that a pack's name says. A file that is named almost like a pack is none.
+fn number(file: &str) -> Option<u32> {
+    let number = file.strip_suffix(".pack")?.parse().ok()?;
+    (file == name(number)).then_some(number)
 }
 
-/// Notes what a pack holds. The newest is hashed through, and cut off behind its last whole frame.
+/// The packs of a folder, oldest first.
+fn packs(volume: &dyn Volume) -> io::Result<Vec<u32>> {
+    let mut packs: Vec<u32> = volume.names()?.iter().filter_map(|name| number(name)).collect();
+    packs.sort_unstable();
+    Ok(packs)
+}
+
+/// Notes what a pack holds. The newest is hashed through, and so is one whose heads do not add up.
 fn read_pack(
     volume: &dyn Volume,
     pack: u32,
@@ -149,49 +155,37 @@ fn read_pack(
     places: &mut BTreeMap<Digest, Place>,
 ) -> io::Result<()> {
     let name = name(pack);
-    let (file, size) = volume.open(&name)?;
-    let mut file = io::BufReader::new(file);
-    let (mut offset, mut whole, mut damaged) = (0u64, 0u64, None);
-    while let Some((length, digest)) = read_head(&mut file, size.saturating_sub(offset))? {
-        let first = offset.saturating_add(HEAD_BYTES as u64);
-        let mut good = true;
-        if newest {
-            let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
-            file.read_exact(&mut bytes)?;
-            good = blob_digest(&bytes) == digest;
-        } else {
-            file.seek_relative(i64::from(length))?;
-        }
-        let begun = std::mem::replace(&mut offset, first.saturating_add(u64::from(length)));
-        if good {
-            places.insert(digest, Place { pack, offset: first, length });
-            whole = offset;
-        } else {
-            damaged.get_or_insert(begun);
-        }
+    let place = |found: &scan::Found| {
+        let &scan::Found { digest, offset, length } = found;
+        (digest, Place { pack, offset, length })
+    };
+    if !newest && let Some(found) = scan::heads(volume, &name)? {
+        // What comes to a blob is seen when it is read.
+        places.extend(found.iter().map(place));
+        return Ok(());
     }
-    if newest {
-        // What a process that was killed had written and not synced is in the index from now on.
-        volume.append_to(&name)?.sync()?;
-        volume.sync()?;
-    }
+    let found = scan::scan(volume, &name)?;
+    places.extend(found.whole.iter().map(place));
     let path = volume.place(&name);
-    let pack = path.display();
-    if let Some(offset) = damaged.filter(|begun| *begun < whole) {
-        tracing::error!(%pack, offset, "a blob in a pack is damaged; those behind it are whole");
+    let file = path.display();
+    for damage in &found.damaged {
+        tracing::error!(pack = %file, %damage, "a pack is damaged; whole blobs behind it are kept");
     }
-    if whole == size {
-        return Ok(());
+    if newest { settle(volume, &name, &found) } else { Ok(()) }
+}
+
+/// Cuts a torn end off the newest pack, and makes durable what is left: what a process that was killed had written and
+/// not synced is in the index from now on.
+fn settle(volume: &dyn Volume, name: &str, found: &Scan) -> io::Result<()> {
+    let Scan { end: whole, size, finished, .. } = *found;
+    let mut disk = volume.append_to(name)?;
+    if whole < size && finished {
+        let pack = volume.place(name);
+        tracing::warn!(pack = %pack.display(), whole, size, "cut off blobs that were never acknowledged");
+        disk.truncate(whole)?;
     }
-    if !newest {
-        // What came before is whole: a name that is there is checked when it is read.
-        tracing::error!(%pack, offset, "a pack has damage in it: what lies behind it is not found");
-        return Ok(());
-    }
-    tracing::warn!(%pack, whole, size, "cut off blobs that were never acknowledged");
-    let mut disk = volume.append_to(&name)?;
-    disk.truncate(whole)?;
-    disk.sync()
+    disk.sync()?;
+    volume.sync()
 }
 
 /// What was found in all packs.
@@ -209,51 +203,21 @@ pub(crate) struct Checked {
 
 /// Hashes every blob of every pack.
 pub(crate) fn check(volume: &dyn Volume) -> io::Result<Checked> {
-    let mut packs: Vec<u32> = volume.names()?.iter().filter_map(|name| number(name)).collect();
-    packs.sort_unstable();
+    let packs = packs(volume)?;
     let mut checked = Checked { packs: packs.len() as u64, ..Checked::default() };
     for pack in &packs {
         let name = name(*pack);
-        let (file, size) = volume.open(&name)?;
-        let mut file = io::BufReader::new(file);
-        let (mut offset, mut whole, mut bad) = (0u64, 0u64, Vec::new());
-        while let Some((length, digest)) = read_head(&mut file, size.saturating_sub(offset))? {
-            let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
-            file.read_exact(&mut bytes)?;
-            let begun = offset;
-            offset = offset.saturating_add(HEAD_BYTES as u64 + u64::from(length));
-            if blob_digest(&bytes) == digest {
-                checked.whole.insert(digest, length.into());
-                whole = offset;
-            } else {
-                bad.push((begun, digest));
-            }
-        }
-        let torn = if packs.last() == Some(pack) { whole } else { size };
-        let behind = |(at, _): &(u64, Digest)| *at >= torn;
-        let what = |(at, digest): &(u64, Digest)| format!("{name}: byte {at}: blob {digest}");
-        checked.damaged.extend(bad.iter().filter(|bad| !behind(bad)).map(what));
-        if torn < size {
-            checked.unfinished = size.saturating_sub(torn);
-        } else if offset != size {
-            checked.damaged.push(format!("{name}: what lies behind byte {offset} is not found"));
+        let found = scan::scan(volume, &name)?;
+        checked.whole.extend(found.whole.iter().map(|found| (found.digest, found.length.into())));
+        checked.damaged.extend(found.damaged.iter().map(|damage| format!("{name}: {damage}")));
+        let behind = found.size.saturating_sub(found.end);
+        if packs.last() == Some(pack) && found.finished {
+            checked.unfinished = behind;
+        } else if behind > 0 && found.finished {
+            checked.damaged.push(format!("{name}: no whole blob lies behind byte {}", found.end));
         }
     }
     Ok(checked)
-}
-
-/// A frame's head, if a whole frame can follow it within `left` bytes.
-fn read_head(file: &mut impl Read, left: u64) -> io::Result<Option<(u32, Digest)>> {
-    if left < HEAD_BYTES as u64 {
-        return Ok(None);
-    }
-    let mut length = [0; 4];
-    let mut digest = [0; 32];
-    file.read_exact(&mut length)?;
-    file.read_exact(&mut digest)?;
-    let length = u32::from_le_bytes(length);
-    let fits = u64::from(length) <= left.saturating_sub(HEAD_BYTES as u64);
-    Ok((fits && length as usize <= PACKED_BYTES_MAX).then_some((length, Digest(digest))))
 }
 
 /// Owns the newest pack.

@@ -1,48 +1,22 @@
 //! What packs keep, and what they cut off.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 
+use florin_protocol::blob_digest;
+
 use super::*;
-use crate::store::volume::{Local, Source};
+use crate::store::meddled::{Doing, Meddled, Refused};
+use crate::store::volume::Local;
 
 fn open(path: &Path) -> Packs {
     Packs::open(Arc::new(Local(path.to_owned()))).unwrap()
 }
 
-type Wrap = Box<dyn Fn(Box<dyn Disk>) -> Box<dyn Disk> + Send + Sync>;
-
-/// A folder whose disks are what a test makes of them.
-struct Odd(Local, Wrap);
-
-impl Volume for Odd {
-    fn place(&self, name: &str) -> PathBuf {
-        self.0.place(name)
-    }
-    fn names(&self) -> io::Result<Vec<String>> {
-        self.0.names()
-    }
-    fn open(&self, name: &str) -> io::Result<(Box<dyn Source>, u64)> {
-        self.0.open(name)
-    }
-    fn append_to(&self, name: &str) -> io::Result<Box<dyn Disk>> {
-        Ok((self.1)(self.0.append_to(name)?))
-    }
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.0.rename(from, to)
-    }
-    fn remove(&self, name: &str) -> io::Result<()> {
-        self.0.remove(name)
-    }
-    fn sync(&self) -> io::Result<()> {
-        self.0.sync()
-    }
-}
-
-fn open_odd(path: &Path, wrap: Wrap) -> Packs {
-    Packs::open(Arc::new(Odd(Local(path.to_owned()), wrap))).unwrap()
+fn open_on(volume: Arc<dyn Volume>) -> Packs {
+    Packs::open(volume).unwrap()
 }
 
 fn append(packs: &Packs, bytes: &[u8]) -> Result<Digest, BlobError> {
@@ -106,40 +80,21 @@ fn a_torn_tail_is_cut_off_wherever_it_is_torn_and_nothing_before_it_is_lost() {
     }
 }
 
-/// Fails at its third append or sync.
-struct Failing {
-    inner: Box<dyn Disk>,
-    count: Arc<AtomicUsize>,
-    sync: bool,
-}
-
-impl Disk for Failing {
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if !self.sync && self.count.fetch_add(1, Ordering::SeqCst) == 2 {
-            self.inner.append(&bytes[..bytes.len() / 2])?;
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        self.inner.append(bytes)
-    }
-    fn sync(&mut self) -> io::Result<()> {
-        if self.sync && self.count.fetch_add(1, Ordering::SeqCst) == 2 {
-            return Err(io::Error::other("EIO"));
-        }
-        self.inner.sync()
-    }
-    fn truncate(&mut self, length: u64) -> io::Result<()> {
-        self.inner.truncate(length)
-    }
-}
-
 #[test]
 fn a_failed_write_loses_nothing_else_and_is_not_acknowledged() {
     for sync in [false, true] {
         let dir = tempfile::tempdir().unwrap();
-        let count = Arc::new(AtomicUsize::new(0));
-        let wrap: Wrap =
-            Box::new(move |inner| Box::new(Failing { inner, count: Arc::clone(&count), sync }));
-        let packs = open_odd(dir.path(), wrap);
+        // The third append or sync fails.
+        let count = AtomicUsize::new(0);
+        let packs = open_on(Meddled::on(dir.path(), move |doing| match doing {
+            Doing::Append(_, bytes) if !sync && count.fetch_add(1, Ordering::SeqCst) == 2 => {
+                Err(Refused(bytes / 2, io::ErrorKind::StorageFull.into()))
+            }
+            Doing::Sync(_) if sync && count.fetch_add(1, Ordering::SeqCst) == 2 => {
+                Err(Refused(0, io::Error::other("EIO")))
+            }
+            _ => Ok(()),
+        }));
         let good: Vec<Digest> = [1, 2].map(|n| append(&packs, &blob(n)).unwrap()).to_vec();
         let failed = append(&packs, &blob(3)).unwrap_err();
         assert_eq!(matches!(failed, BlobError::Full), !sync, "{failed}");
@@ -155,25 +110,16 @@ fn a_failed_write_loses_nothing_else_and_is_not_acknowledged() {
 
 #[test]
 fn many_at_once_share_their_syncs() {
-    struct Counting(Box<dyn Disk>, Arc<AtomicUsize>);
-    impl Disk for Counting {
-        fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-            self.0.append(bytes)
-        }
-        fn sync(&mut self) -> io::Result<()> {
-            self.1.fetch_add(1, Ordering::SeqCst);
-            std::thread::sleep(std::time::Duration::from_millis(2));
-            self.0.sync()
-        }
-        fn truncate(&mut self, length: u64) -> io::Result<()> {
-            self.0.truncate(length)
-        }
-    }
     let dir = tempfile::tempdir().unwrap();
     let syncs = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&syncs);
-    let wrap: Wrap = Box::new(move |inner| Box::new(Counting(inner, Arc::clone(&counter))));
-    let packs = open_odd(dir.path(), wrap);
+    let packs = open_on(Meddled::on(dir.path(), move |doing| {
+        if matches!(doing, Doing::Sync(_)) {
+            counter.fetch_add(1, Ordering::SeqCst);
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        Ok(())
+    }));
     let (done, answers) = channel();
     for n in 0..200u8 {
         let (bytes, done) = (blob(n), done.clone());
@@ -200,4 +146,47 @@ fn a_flipped_byte_in_the_newest_pack_costs_one_blob_and_none_behind_it() {
     let packs = open(dir.path());
     assert_eq!(digests.map(|digest| packs.contains(digest)), [true, false, true]);
     assert_eq!(fs::read(&path).unwrap(), bytes, "nothing was cut off");
+}
+
+#[test]
+fn a_damaged_length_costs_one_blob_in_any_pack_and_none_behind_it() {
+    for newest in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let digests = {
+            let packs = open(dir.path());
+            [1, 2, 3].map(|n| append(&packs, &blob(n)).unwrap())
+        };
+        if !newest {
+            append(&open(dir.path()), &blob(4)).unwrap();
+        }
+        let path = dir.path().join(name(0));
+        let whole = fs::read(&path).unwrap();
+        let second = HEAD_BYTES + blob(1).len();
+        // Too long for any blob, beyond the file, within the next blob.
+        for length in [u32::MAX, 100_000, 150] {
+            let mut bytes = whole.clone();
+            bytes[second..second + 4].copy_from_slice(&length.to_le_bytes());
+            fs::write(&path, &bytes).unwrap();
+            let found = check(&Local(dir.path().to_owned())).unwrap();
+            assert_eq!((found.damaged.len(), found.unfinished), (1, 0), "{:?}", found.damaged);
+            let packs = open(dir.path());
+            let there = digests.map(|digest| packs.contains(digest));
+            assert_eq!(there, [true, false, true], "{newest} {length}");
+            assert_eq!(packs.read(digests[2]).unwrap().unwrap(), blob(3));
+            drop(packs);
+            assert_eq!(fs::read(&path).unwrap(), bytes, "nothing was cut off");
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_named_almost_like_a_pack_is_none() {
+    let dir = tempfile::tempdir().unwrap();
+    for stray in ["7.pack", "+000000007.pack", "00000000007.pack", "a.pack"] {
+        assert_eq!(number(stray), None, "{stray}");
+        fs::write(dir.path().join(stray), b"a copy").unwrap();
+    }
+    let packs = open(dir.path());
+    append(&packs, &blob(1)).unwrap();
+    assert!(dir.path().join(name(0)).exists());
 }

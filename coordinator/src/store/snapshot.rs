@@ -12,7 +12,7 @@ use std::io::{self, Read};
 use florin_protocol::Digest;
 
 use super::frames::Position;
-use super::volume::Volume;
+use super::volume::{Volume, write_whole};
 
 const MAGIC: &[u8; 16] = b"florin snapshot1";
 const PREFIX: &str = "snapshot-";
@@ -40,9 +40,10 @@ pub fn name(records: u64) -> String {
     format!("{PREFIX}{records:020}")
 }
 
-/// The number of records that a snapshot's name says.
-pub(crate) fn number(name: &str) -> Option<u64> {
-    name.strip_prefix(PREFIX)?.parse().ok()
+/// The number of records that a snapshot's name says. A file that is named almost like a snapshot is none.
+pub(crate) fn number(file: &str) -> Option<u64> {
+    let records = file.strip_prefix(PREFIX)?.parse().ok()?;
+    (file == name(records)).then_some(records)
 }
 
 /// The snapshots of a folder, newest first, by the number of records before them.
@@ -66,15 +67,8 @@ pub(super) fn write(volume: &dyn Volume, owner: Digest, snapshot: &Snapshot) -> 
     head.extend_from_slice(&snapshot.at.records.to_le_bytes());
     head.extend_from_slice(&snapshot.at.chain.0);
     head.extend_from_slice(&(state.len() as u64).to_le_bytes());
-    let mut disk = volume.append_to(UNFINISHED)?;
-    disk.truncate(0)?;
-    disk.append(&head)?;
-    disk.append(state)?;
-    disk.append(&digest(&head, state).0)?;
-    disk.sync()?;
-    drop(disk);
-    volume.rename(UNFINISHED, &name(snapshot.at.records))?;
-    volume.sync()
+    let digest = digest(&head, state).0;
+    write_whole(volume, UNFINISHED, &name(snapshot.at.records), &[&head, state, &digest])
 }
 
 /// Removes what an interrupted write left.
@@ -88,26 +82,47 @@ pub(super) fn remove_unfinished(volume: &dyn Volume) -> io::Result<()> {
 /// In words, why it is not to be used.
 pub(super) fn read(volume: &dyn Volume, owner: Digest, records: u64) -> Result<Snapshot, String> {
     let name = name(records);
-    let mut bytes = Vec::new();
-    let (mut file, _) = volume.open(&name).map_err(|error| format!("{name}: {error}"))?;
-    file.read_to_end(&mut bytes).map_err(|error| format!("{name}: {error}"))?;
-    parse(&bytes, owner, records).ok_or_else(|| format!("{name}: its bytes are damaged"))
+    let (file, size) = volume.open(&name).map_err(|error| format!("{name}: {error}"))?;
+    let most = (HEAD_BYTES + STATE_BYTES_MAX + DIGEST_BYTES) as u64;
+    if size > most {
+        return Err(format!("{name}: it has {size} bytes, a snapshot at most {most}"));
+    }
+    let read = read_from(file, size, owner, records).map_err(|error| format!("{name}: {error}"))?;
+    read.ok_or_else(|| format!("{name}: its bytes are damaged"))
 }
 
-fn parse(bytes: &[u8], owner: Digest, records: u64) -> Option<Snapshot> {
-    let (rest, said) = bytes.split_at_checked(bytes.len().checked_sub(DIGEST_BYTES)?)?;
-    let (head, state) = rest.split_at_checked(HEAD_BYTES)?;
+/// The state is read once, into the place where it stays: it may take as much memory as there is.
+fn read_from(
+    mut file: impl Read,
+    size: u64,
+    owner: Digest,
+    records: u64,
+) -> io::Result<Option<Snapshot>> {
+    let Some(length) = size.checked_sub((HEAD_BYTES + DIGEST_BYTES) as u64) else {
+        return Ok(None);
+    };
+    let mut head = [0; HEAD_BYTES];
+    file.read_exact(&mut head)?;
+    let Some(chain) = chain_of(&head, owner, records, length) else { return Ok(None) };
+    let mut state = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+    file.read_exact(&mut state)?;
+    let mut said = [0; DIGEST_BYTES];
+    file.read_exact(&mut said)?;
+    let whole = said == digest(&head, &state).0;
+    Ok(whole.then_some(Snapshot { at: Position { records, chain }, state }))
+}
+
+/// The chain value in a head, if it is one of this owner's, this place's and a state of this length.
+fn chain_of(head: &[u8], owner: Digest, records: u64, length: u64) -> Option<Digest> {
     let (magic, fields) = head.split_first_chunk::<16>()?;
     let (found_owner, fields) = fields.split_first_chunk::<32>()?;
     let (found_records, fields) = fields.split_first_chunk::<8>()?;
-    let (chain, length) = fields.split_first_chunk::<32>()?;
-    let whole = magic == MAGIC
+    let (chain, found_length) = fields.split_first_chunk::<32>()?;
+    let ours = magic == MAGIC
         && *found_owner == owner.0
         && u64::from_le_bytes(*found_records) == records
-        && length == (state.len() as u64).to_le_bytes()
-        && said == digest(head, state).0;
-    let at = Position { records, chain: Digest(*chain) };
-    whole.then(|| Snapshot { at, state: state.to_vec() })
+        && found_length == length.to_le_bytes();
+    ours.then_some(Digest(*chain))
 }
 
 fn digest(head: &[u8], state: &[u8]) -> Digest {
@@ -117,12 +132,16 @@ fn digest(head: &[u8], state: &[u8]) -> Digest {
     Digest(*hasher.finalize().as_bytes())
 }
 
-/// Removes all but the newest snapshots, and returns the number of records before the oldest that stays, once there are
+/// Removes all but the newest snapshots, durably, and returns the number of records before the oldest that stays, once there are
 /// as many as are kept.
 pub(super) fn prune(volume: &dyn Volume, kept: usize) -> io::Result<Option<u64>> {
     let found = list(volume)?;
     for old in found.iter().skip(kept) {
         volume.remove(&name(*old))?;
+    }
+    if found.len() > kept {
+        // Before the records behind them go: a snapshot that came back would stand behind nothing.
+        volume.sync()?;
     }
     Ok(kept.checked_sub(1).and_then(|last| found.get(last)).copied())
 }

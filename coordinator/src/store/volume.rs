@@ -77,6 +77,30 @@ pub trait Volume: Send + Sync {
     fn sync(&self) -> io::Result<()>;
 }
 
+/// Writes a file that has its name once it is whole and durable. Where that fails, nothing is left of it: on a full disk
+/// others need the room.
+pub(super) fn write_whole(
+    volume: &dyn Volume,
+    unfinished: &str,
+    name: &str,
+    parts: &[&[u8]],
+) -> io::Result<()> {
+    let write = || -> io::Result<()> {
+        let mut disk = volume.append_to(unfinished)?;
+        disk.truncate(0)?;
+        parts.iter().try_for_each(|part| disk.append(part))?;
+        disk.sync()
+    };
+    if let Err(error) = write().and_then(|()| volume.rename(unfinished, name)) {
+        if let Err(left) = volume.remove(unfinished) {
+            let path = volume.place(unfinished);
+            tracing::warn!(path = %path.display(), %left, "a file that was not finished stays");
+        }
+        return Err(error);
+    }
+    volume.sync()
+}
+
 /// A folder on this machine, which exists.
 #[derive(Clone, Debug)]
 pub struct Local(pub PathBuf);

@@ -13,13 +13,13 @@ use crate::support::*;
 const HONEST: u8 = 10;
 
 /// What is done to the safetensors bytes of an update, and how it is refused. The commitment is to the very bytes.
-type Spoil = fn(Bytes) -> Vec<u8>;
+pub(crate) type Spoil = (&'static str, Code, fn(Bytes) -> Vec<u8>);
 
 /// An update's bytes, taken apart.
 #[derive(Clone)]
-struct Bytes {
+pub(crate) struct Bytes {
     header: String,
-    numbers: Vec<u8>,
+    pub(crate) numbers: Vec<u8>,
 }
 
 impl Bytes {
@@ -45,8 +45,14 @@ impl Bytes {
         bytes
     }
 
+    /// With these numbers from a byte of theirs on.
+    pub(crate) fn set(mut self, at: usize, bytes: &[u8]) -> Vec<u8> {
+        self.numbers[at..at + bytes.len()].copy_from_slice(bytes);
+        self.headed(self.header.clone().as_bytes())
+    }
+
     /// With a part of the header changed.
-    fn changed(&self, from: &str, to: &str) -> Vec<u8> {
+    pub(crate) fn changed(&self, from: &str, to: &str) -> Vec<u8> {
         assert!(self.header.contains(from), "{from} is not in {}", self.header);
         self.headed(self.header.replacen(from, to, 1).trim_end().as_bytes())
     }
@@ -86,7 +92,7 @@ impl Bytes {
 
 const SCHEMA: Code = Code::UpdateWrongSchema;
 
-const SPOILS: [(&str, Code, Spoil); 40] = [
+const SPOILS: [Spoil; 40] = [
     ("a NaN in front", Code::UpdateNotFinite, |b| b.first(f32::NAN)),
     ("a NaN behind", Code::UpdateNotFinite, |b| {
         b.numbered(|at, number| if at == 649 { f32::NAN } else { number })
@@ -138,35 +144,40 @@ const SPOILS: [(&str, Code, Spoil); 40] = [
     ("nothing but zeros", Code::TooLarge, |b| b.filled(&[])),
 ];
 
-fn senders() -> u8 {
-    HONEST + SPOILS.len() as u8
-}
-
-fn task(aggregation: Aggregation) -> TaskSpec {
+fn task(aggregation: Aggregation, format: UpdateFormat, spoils: &[Spoil]) -> TaskSpec {
     let mut spec = digits_spec();
     spec.rounds.count = 1;
-    spec.rounds.cohort_target = senders().into();
+    spec.rounds.cohort_target = u32::from(senders(spoils));
     spec.rounds.cohort_min = 7;
     spec.rounds.aggregation = aggregation;
+    spec.rounds.format = format;
     spec
 }
 
-/// A round in which fifty commit, the hostile ones to what they would send; only with `attack` do they send it.
-async fn round(folder: &Path, aggregation: Aggregation, attack: bool) -> Report {
-    let shop = Shop::open(folder, task(aggregation));
-    shop.bond(senders());
-    shop.publish_for(senders()).await;
-    for i in 1..=senders() {
+fn senders(spoils: &[Spoil]) -> u8 {
+    HONEST + spoils.len() as u8
+}
+
+/// A round in which everybody commits, the hostile ones to what they would send; only with `attack` do they send it.
+async fn round(folder: &Path, spec: TaskSpec, spoils: &[Spoil], attack: bool) -> Report {
+    let shop = Shop::open(folder, spec);
+    let senders = senders(spoils);
+    shop.bond(senders);
+    shop.publish_for(senders).await;
+    for i in 1..=senders {
         shop.enrol(i).await.unwrap();
     }
     let offer = shop.until(Phase::Committing).await.offer.unwrap().body;
     let mut sent = Vec::new();
-    for i in 1..=senders() {
+    for i in 1..=senders {
         let rows = if i <= HONEST { 100 * usize::from(i) } else { 100 };
         let rows = rows + 200..rows + 300;
-        let mut bytes = trained_on(&shop.spec, base_model(), rows, i);
+        let plain = trained_on(&shop.spec, base_model(), rows, i);
+        let delta = florin_work::check_model(&shop.spec, &plain).unwrap();
+        let seed = i.into();
+        let mut bytes = florin_work::encode_update(&shop.spec, delta, None, seed).unwrap().bytes;
         if i > HONEST {
-            bytes = SPOILS[usize::from(i - HONEST - 1)].2(Bytes::of(&bytes));
+            bytes = spoils[usize::from(i - HONEST - 1)].2(Bytes::of(&bytes));
         }
         let header = header_of(&offer, i, 100, &bytes);
         shop.commit(&header, i).await.unwrap();
@@ -177,7 +188,7 @@ async fn round(folder: &Path, aggregation: Aggregation, attack: bool) -> Report 
         if *i <= HONEST {
             shop.upload(header, bytes, *i).await.unwrap();
         } else if attack {
-            let (name, code, _) = SPOILS[usize::from(i - HONEST - 1)];
+            let (name, code, _) = spoils[usize::from(i - HONEST - 1)];
             let refused = shop.upload(header, bytes, *i).await;
             let refused = refused.expect_err(name);
             assert_eq!(refused.code, code, "{name}: {refused}");
@@ -197,12 +208,18 @@ async fn round(folder: &Path, aggregation: Aggregation, attack: bool) -> Report 
 }
 
 async fn hold(aggregation: Aggregation) {
+    hold_against(aggregation, UpdateFormat::F32, &SPOILS).await;
+}
+
+/// Plays the same round with the hostile updates and without them, and compares the reports.
+pub(crate) async fn hold_against(aggregation: Aggregation, format: UpdateFormat, spoils: &[Spoil]) {
     let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let attacked = round(here.path(), aggregation, true).await;
-    let silent = round(there.path(), aggregation, false).await;
+    let spec = task(aggregation, format, spoils);
+    let attacked = round(here.path(), spec.clone(), spoils, true).await;
+    let silent = round(there.path(), spec, spoils, false).await;
     assert_eq!(attacked.entries.len(), usize::from(HONEST));
-    for (at, (name, code, _)) in (HONEST + 1..).zip(SPOILS) {
-        let refused = Missing::Refused(code);
+    for (at, (name, code, _)) in (HONEST + 1..).zip(spoils) {
+        let refused = Missing::Refused(*code);
         assert!(attacked.missing.contains(&(address(at), refused)), "{name}");
         assert!(
             attacked.lines.iter().all(|line| line.account != address(at)),

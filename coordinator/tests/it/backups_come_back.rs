@@ -10,7 +10,7 @@ use florin_coordinator::config::Journal;
 use florin_coordinator::control::back_up;
 use florin_protocol::*;
 
-use crate::restart_continues::{Coordinator, new_ledger, start, start_with};
+use crate::restart_continues::{Coordinator, new_ledger, start, start_with, try_start};
 
 #[derive(Debug, thiserror::Error)]
 enum Failed {
@@ -29,7 +29,8 @@ fn spoken_of(digest: Digest) -> Result<bool, String> {
 fn in_order(copy: &Path, manifest: &Manifest) -> Result<(), Failed> {
     let found =
         check(copy, None, Some(&spoken_of)).map_err(|error| Failed::Check(error.to_string()))?;
-    if found.is_good() && (found.records, found.chain) == (manifest.records, manifest.chain) {
+    let usable = found.parts.iter().all(|part| part.is_survived());
+    if usable && (found.records, found.chain) == (manifest.records, manifest.chain) {
         return Ok(());
     }
     Err(Failed::Check(format!("{found:?}")))
@@ -120,6 +121,67 @@ async fn what_is_damaged_or_cut_off_is_not_restored_and_nothing_is_overwritten()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_damaged_and_not_needed_is_restored_as_a_start_would_take_it() {
+    let (dir, ledger) = (tempfile::tempdir().unwrap(), new_ledger());
+    let (data, dest) = (dir.path().join("data"), dir.path().join("backup"));
+    let settings = Journal { snapshot_events: 4, ..Journal::default() };
+    let market = start_with(&data, &ledger, 0, &settings);
+    play_one_round(&market).await;
+    market.host.blobs().put(b"nobody asked for this").unwrap();
+    market.host.blobs().put(b"nor for this").unwrap();
+    market.stop().await;
+    backup::copy_at_rest(&data, &dest).unwrap();
+    // The newest snapshot, and the one blob that nothing names.
+    let mut snapshots: Vec<_> = walk(&dest);
+    snapshots.retain(|path| path.file_name().unwrap().to_str().unwrap().starts_with("snapshot-"));
+    let pack = dest.join("blobs/packs/0000000000.pack");
+    let spare = fs::read(&pack).unwrap();
+    let spare = spare.windows(21).position(|bytes| bytes == b"nobody asked for this").unwrap();
+    for (path, at) in [(snapshots.iter().max().unwrap(), 200), (&pack, spare)] {
+        let mut bytes = fs::read(path).unwrap();
+        bytes[at] ^= 1;
+        fs::write(path, bytes).unwrap();
+    }
+    let again = dir.path().join("again");
+    backup::restore(&dest, &again, in_order).unwrap();
+    let market = start_with(&again, &ledger, 0, &settings);
+    market.play().await;
+    market.stop().await;
+}
+
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn links_in_a_data_folder_are_followed_and_one_that_leads_nowhere_is_an_error() {
+    use std::os::unix::fs::symlink;
+    let (dir, ledger) = (tempfile::tempdir().unwrap(), new_ledger());
+    let data = dir.path().join("data");
+    let market = start(&data, &ledger, 0);
+    play_one_round(&market).await;
+    let large = market.host.blobs().put(&vec![7; 200_000]).unwrap();
+    market.stop().await;
+    // Somebody moved the journal, the packs and some blobs to a larger disk.
+    let elsewhere = dir.path().join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    let first = format!("blobs/{}", &large.to_string()[..2]);
+    for (number, name) in ["journal", "blobs/packs", &first].into_iter().enumerate() {
+        let moved = elsewhere.join(number.to_string());
+        fs::rename(data.join(name), &moved).unwrap();
+        symlink(&moved, data.join(name)).unwrap();
+    }
+    // A start takes them, and so does a backup.
+    start(&data, &ledger, 0).stop().await;
+    let dest = dir.path().join("backup");
+    backup::copy_at_rest(&data, &dest).unwrap();
+    let restored = dir.path().join("again");
+    backup::restore(&dest, &restored, in_order).unwrap();
+    assert!(walk(&restored).iter().any(|path| path.ends_with(large.to_string())));
+    assert!(!restored.join("journal").is_symlink());
+    symlink(dir.path().join("nowhere"), data.join("blobs/zz")).unwrap();
+    let refused = backup::copy_at_rest(&data, &dir.path().join("more")).unwrap_err();
+    assert!(refused.to_string().contains("[BACKUP_FAILED]"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_check_reads_everything_back_and_names_what_is_not_in_order() {
     let (dir, ledger) = (tempfile::tempdir().unwrap(), new_ledger());
     let settings = Journal { snapshot_events: 4, ..Journal::default() };
@@ -181,4 +243,20 @@ fn walk(folder: &Path) -> Vec<std::path::PathBuf> {
         if path.is_dir() { found.extend(walk(&path)) } else { found.push(path) }
     }
     found
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_check_makes_nothing_and_a_journal_that_is_gone_is_not_begun_anew() {
+    let (dir, ledger) = (tempfile::tempdir().unwrap(), new_ledger());
+    let market = start(dir.path(), &ledger, 0);
+    play_one_round(&market).await;
+    market.stop().await;
+    fs::remove_file(dir.path().join("lock")).unwrap();
+    let before = walk(dir.path());
+    check(dir.path(), None, Some(&spoken_of)).unwrap();
+    assert_eq!(walk(dir.path()), before);
+    fs::remove_file(dir.path().join("journal")).unwrap();
+    let error = try_start(dir.path(), &ledger).unwrap_err();
+    assert!(error.contains("[JOURNAL_MISSING]"), "{error}");
+    assert!(!dir.path().join("journal").exists());
 }

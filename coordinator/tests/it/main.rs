@@ -3,11 +3,15 @@
 
 mod a_crowd_of_cheats;
 mod backups_come_back;
+mod blobs_are_in_a_bucket;
+mod bucket_service;
+mod cheats_in_every_format;
 mod document;
 mod door_stays_open;
 mod http2_has_the_same_limits;
 mod ledger_decides;
 mod limits_hold;
+mod meddled;
 mod money_moves;
 mod nobody_blocks_others;
 mod operators_see_what_happens;
@@ -22,6 +26,10 @@ mod shop;
 mod shutdown_finishes_uploads;
 mod snapshots_stand_for_records;
 mod support;
+mod the_clock_may_jump;
 mod the_document_is_the_interface;
 mod tls_is_spoken;
 mod uploads_go_on;
+
+// What `meddled` works with, here and in the store's own tests.
+use florin_coordinator::store::{Disk, Local, Source, Volume};

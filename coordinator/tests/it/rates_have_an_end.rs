@@ -1,5 +1,6 @@
 //! Who asks too often hears when to ask again, and no header of its own changes who it is.
 
+use axum::http::StatusCode;
 use florin_coordinator::Config;
 use florin_protocol::*;
 use tokio::io::AsyncWriteExt;
@@ -111,4 +112,31 @@ async fn a_wallet_has_a_rate_that_nobody_else_can_use_up() {
     }
     assert!((3..25).contains(&taken), "{taken} of 50 were taken");
     shop.enrol(2).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_provider_fetches_an_order_at_a_rate_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let shop = Shop::open_with(dir.path(), digits_spec(), |config| {
+        (config.rate.wallet_per_second, config.rate.wallet_burst) = (1, 3);
+        (config.rate.fetch_per_second, config.rate.fetch_burst) = (1, 30);
+    });
+    shop.publish().await;
+    let (task, sender, expires) = (shop.id, address(PROVIDER), Tick(1_000_000));
+    let digest = blob_digest(base_model());
+    let ask = node(PROVIDER).sign(BlobRequest { market: market(), task, digest, sender, expires });
+    let ask = serde_json::to_vec(&ask).unwrap();
+    let mut fetched = 0;
+    for _ in 0..100 {
+        match shop.send("POST", "work/blob", ask.clone()).await.0 {
+            StatusCode::OK => fetched += 1,
+            refused => assert_eq!(refused, StatusCode::TOO_MANY_REQUESTS),
+        }
+    }
+    assert!((30..60).contains(&fetched), "{fetched} of 100 were fetched");
+    // What it fetched took nothing from what it may say.
+    let query = WorkQuery { market: market(), task, provider: sender, expires };
+    let query = serde_json::to_vec(&node(PROVIDER).sign(query)).unwrap();
+    assert_eq!(shop.send("POST", "work/next", query).await.0, StatusCode::NO_CONTENT);
+    shop.stop().await;
 }

@@ -1,21 +1,21 @@
 //! A coordinator that is stopped anywhere continues where it was: same reports, same settlements, nothing twice.
 
 use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use borsh::BorshDeserialize;
 use florin_coordinator::config::Journal;
+use florin_coordinator::engine::state::TaskState;
 use florin_coordinator::engine::{Effect, Engine, Event};
 use florin_coordinator::host::{ManualClock, Running};
-use florin_coordinator::store::volume::Source;
-use florin_coordinator::store::{Blobs, Disk, Local, Record, Volume};
+use florin_coordinator::store::{Blobs, Record};
 use florin_coordinator::{Folder, Host, Parts, Valuer, ValuerError};
 use florin_protocol::*;
 use florin_work::Outcome;
 
+use crate::meddled::Meddled;
 use crate::support::*;
 
 /// Values a round by its order alone, after failing as often as it is told to. In the first round somebody does harm.
@@ -85,6 +85,12 @@ pub(crate) fn start(folder: &Path, ledger: &Arc<FakeLedger>, faults: u32) -> Coo
     start_with(folder, ledger, faults, &Journal::default())
 }
 
+/// Why a start fails.
+pub(crate) fn try_start(folder: &Path, ledger: &Arc<FakeLedger>) -> Result<(), String> {
+    let folder = Folder::take(folder).map_err(|error| error.to_string())?;
+    Host::start(folder, parts(ledger, 0)).map(|_| ()).map_err(|error| error.to_string())
+}
+
 pub(crate) fn start_with(
     folder: &Path,
     ledger: &Arc<FakeLedger>,
@@ -94,6 +100,15 @@ pub(crate) fn start_with(
     let folder = Folder::take(folder).unwrap();
     folder.blobs().put(&all_rows().0).unwrap();
     let (host, running) = Host::start_with(folder, parts(ledger, faults), settings).unwrap();
+    Coordinator { host, running, id: spec().id() }
+}
+
+/// Starts with a clock that shows this.
+pub(crate) fn start_at(folder: &Path, ledger: &Arc<FakeLedger>, now: Tick) -> Coordinator {
+    let folder = Folder::take(folder).unwrap();
+    folder.blobs().put(&all_rows().0).unwrap();
+    let parts = Parts { clock: Arc::new(ManualClock::at(now)), ..parts(ledger, 0) };
+    let (host, running) = Host::start(folder, parts).unwrap();
     Coordinator { host, running, id: spec().id() }
 }
 
@@ -130,6 +145,10 @@ impl Coordinator {
             journal: Vec::new(),
         });
         let world = world.await.unwrap();
+        if world.engine.state().tasks.get(&id).map(TaskState::phase) != phase {
+            // It has gone on meanwhile.
+            return;
+        }
         let mut events = Vec::new();
         match phase {
             None => {
@@ -186,7 +205,7 @@ impl Coordinator {
 }
 
 /// Where each record of a journal ends.
-fn ends(journal: &[u8]) -> Vec<usize> {
+pub(crate) fn ends(journal: &[u8]) -> Vec<usize> {
     let mut ends = vec![128];
     while let Some(head) = journal.get(ends[ends.len() - 1]..).filter(|rest| rest.len() >= 8) {
         ends.push(ends[ends.len() - 1] + (40 + length(head)).next_multiple_of(64));
@@ -200,7 +219,7 @@ fn length(record: &[u8]) -> usize {
 }
 
 /// What a journal says.
-fn events(journal: &[u8]) -> Vec<Event> {
+pub(crate) fn events(journal: &[u8]) -> Vec<Event> {
     let ends = ends(journal);
     let payload = |at: usize| &journal[at + 8..at + 8 + length(&journal[at..])];
     let payloads = ends[..ends.len() - 1].iter().map(|at| payload(*at));
@@ -209,7 +228,7 @@ fn events(journal: &[u8]) -> Vec<Event> {
 }
 
 /// The rounds of which a journal says that the ledger has their settlement.
-fn posted(journal: &[u8]) -> Vec<Round> {
+pub(crate) fn posted(journal: &[u8]) -> Vec<Round> {
     let round = |event| match event {
         Event::SettlementPosted { round, .. } => Some(round),
         _ => None,
@@ -314,55 +333,6 @@ async fn a_task_stays_open_until_its_debits_are_proven_across_a_crash() {
     assert!(!claim.totals.debited.is_zero(), "{claim:?}");
 }
 
-/// A disk with so much room.
-struct Small {
-    file: Box<dyn Disk>,
-    room: Arc<Mutex<usize>>,
-}
-
-/// A folder on it.
-struct SmallVolume(Local, Arc<Mutex<usize>>);
-
-impl Volume for SmallVolume {
-    fn place(&self, name: &str) -> PathBuf {
-        self.0.place(name)
-    }
-    fn names(&self) -> io::Result<Vec<String>> {
-        self.0.names()
-    }
-    fn open(&self, name: &str) -> io::Result<(Box<dyn Source>, u64)> {
-        self.0.open(name)
-    }
-    fn append_to(&self, name: &str) -> io::Result<Box<dyn Disk>> {
-        Ok(Box::new(Small { file: self.0.append_to(name)?, room: self.1.clone() }))
-    }
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.0.rename(from, to)
-    }
-    fn remove(&self, name: &str) -> io::Result<()> {
-        self.0.remove(name)
-    }
-    fn sync(&self) -> io::Result<()> {
-        self.0.sync()
-    }
-}
-
-impl Disk for Small {
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let mut room = self.room.lock().unwrap();
-        let fits = bytes.len().min(*room);
-        self.file.append(&bytes[..fits])?;
-        *room -= fits;
-        if fits < bytes.len() { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
-    }
-    fn sync(&mut self) -> io::Result<()> {
-        self.file.sync()
-    }
-    fn truncate(&mut self, length: u64) -> io::Result<()> {
-        self.file.truncate(length)
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_disk_refuses_writes_answers_reads_and_ends_when_there_is_room() {
     let dir = tempfile::tempdir().unwrap();
@@ -370,7 +340,7 @@ async fn a_full_disk_refuses_writes_answers_reads_and_ends_when_there_is_room() 
     let folder = Folder::take(dir.path()).unwrap();
     let under = room.clone();
     folder.blobs().put(&all_rows().0).unwrap();
-    let volume = Arc::new(SmallVolume(Local(dir.path().to_owned()), under));
+    let volume = Meddled::with_room(dir.path(), under);
     let (host, running) =
         Host::start_on(folder, parts(&ledger, 0), &Journal::default(), volume).unwrap();
     let shop = Coordinator { host, running, id: spec().id() };

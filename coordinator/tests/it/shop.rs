@@ -9,7 +9,7 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{Method, Request, StatusCode};
 use florin_coordinator::host::{ManualClock, Running};
-use florin_coordinator::{App, Config, Folder, Host, Parts, Valuer, WorkValuer, router};
+use florin_coordinator::{App, Bucket, Config, Folder, Host, Parts, Valuer, WorkValuer, router};
 use florin_learning::data::{DataSource, canonical_bytes, load};
 use florin_learning::{Dataset, EngineKind, Reference, Trainer};
 use florin_ledger::{BondState, StakeState};
@@ -21,6 +21,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tower::ServiceExt;
 
+use crate::bucket_service::service;
 use crate::document::{Answered, judge_answer, judge_request};
 use crate::support::*;
 
@@ -137,7 +138,9 @@ impl Shop {
         };
         let mut config = Config::new("127.0.0.1:0".parse().unwrap(), folder.to_owned());
         change(&mut config);
-        let (host, running) = Host::start(Folder::take(folder).unwrap(), parts).unwrap();
+        let bucket = Bucket::open(&config.blobs, |name| service().credential(name)).unwrap();
+        let folder = Folder::take_with(folder, bucket).unwrap();
+        let (host, running) = Host::start(folder, parts).unwrap();
         let wallet = address(COORDINATOR);
         let node = node(COORDINATOR);
         let app = App::new(host.clone(), config, ledger.clone(), node, wallet, echo());

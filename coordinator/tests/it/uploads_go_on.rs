@@ -19,19 +19,19 @@ use crate::shop::*;
 use crate::support::*;
 
 /// A model of 600 KB: too large for a pack.
-fn large_spec() -> TaskSpec {
+pub(crate) fn large_spec() -> TaskSpec {
     let mut spec = digits_spec();
     spec.model = Model::Mlp { inputs: 64, hidden: vec![2_000], classes: 10 };
     spec.base_model = blob_digest(&large_model());
     spec
 }
 
-fn large_model() -> Vec<u8> {
+pub(crate) fn large_model() -> Vec<u8> {
     initial_model(&Model::Mlp { inputs: 64, hidden: vec![2_000], classes: 10 }, 7).unwrap()
 }
 
 /// What participant `i` sends; nobody looks at what it is worth.
-fn delta(i: u8) -> Vec<u8> {
+pub(crate) fn delta(i: u8) -> Vec<u8> {
     let spec = large_spec();
     encode(&spec, &vec![1e-3 * f32::from(i); model_spec(&spec.model).parameters()])
 }
@@ -40,7 +40,7 @@ fn delta(i: u8) -> Vec<u8> {
 struct Pieces(Vec<Bytes>, End);
 
 #[derive(Clone, Copy, PartialEq)]
-enum End {
+pub(crate) enum End {
     Well,
     Broken,
     Never,
@@ -65,38 +65,38 @@ impl HttpBody for Pieces {
     }
 }
 
-struct Answer {
-    status: StatusCode,
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
     headers: HeaderMap,
     body: Vec<u8>,
 }
 
 impl Answer {
-    fn code(&self) -> Code {
+    pub(crate) fn code(&self) -> Code {
         let text = String::from_utf8_lossy(&self.body);
         let rejection: Rejection = serde_json::from_slice(&self.body)
             .unwrap_or_else(|_| panic!("{} is no rejection: {text}", self.status));
         rejection.code
     }
 
-    fn offset(&self) -> Option<u64> {
+    pub(crate) fn offset(&self) -> Option<u64> {
         self.headers.get("upload-offset").map(|said| said.to_str().unwrap().parse().unwrap())
     }
 
-    fn receipt(&self) -> Receipt {
+    pub(crate) fn receipt(&self) -> Receipt {
         assert_eq!(self.status, StatusCode::OK, "{}", String::from_utf8_lossy(&self.body));
         serde_json::from_slice::<Signed<Receipt>>(&self.body).unwrap().body
     }
 }
 
 /// A shop whose round waits for the uploads of four participants.
-struct Stand {
-    shop: Shop,
+pub(crate) struct Stand {
+    pub(crate) shop: Shop,
     headers: Vec<Signed<UpdateHeader>>,
 }
 
 impl Stand {
-    async fn open(folder: &Path, change: impl FnOnce(&mut Config)) -> Self {
+    pub(crate) async fn open(folder: &Path, change: impl FnOnce(&mut Config)) -> Self {
         Self::open_for(folder, change, delta).await
     }
 
@@ -141,7 +141,7 @@ impl Stand {
         Self { shop, headers }
     }
 
-    fn header(&self, i: u8) -> &Signed<UpdateHeader> {
+    pub(crate) fn header(&self, i: u8) -> &Signed<UpdateHeader> {
         &self.headers[usize::from(i) - 1]
     }
 
@@ -162,7 +162,7 @@ impl Stand {
     }
 
     /// Sends these bytes of participant `i`'s update from `offset` on.
-    async fn append(&self, i: u8, offset: usize, bytes: &[u8], end: End) -> Answer {
+    pub(crate) async fn append(&self, i: u8, offset: usize, bytes: &[u8], end: End) -> Answer {
         let framed = Bytes::from(framed(self.header(i), bytes));
         // As it may come: in pieces that end anywhere.
         let pieces = framed.chunks(70_001).map(Bytes::copy_from_slice).collect();
@@ -177,7 +177,7 @@ impl Stand {
         Key { task: header.scope.task, whose, digest: header.update }
     }
 
-    async fn here(&self, i: u8) -> Result<u64, Rejection> {
+    pub(crate) async fn here(&self, i: u8) -> Result<u64, Rejection> {
         let path = format!("{}/offset", self.path());
         let state: UploadState = self.shop.post(&path, self.header(i)).await?;
         assert_eq!(state.bytes, self.header(i).body.bytes);

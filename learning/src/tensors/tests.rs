@@ -178,7 +178,7 @@ fn a_header_is_right_from_its_last_byte_on_and_undecided_before() {
     let bytes = encode(&model(), &VALUES).unwrap();
     let end = bytes.len() - 4 * VALUES.len();
     for n in 0..=bytes.len() {
-        let right = check_header(&model(), &bytes[..n], bytes.len() as u64).unwrap();
+        let right = header::check(&sections(&model()), &bytes[..n], bytes.len() as u64).unwrap();
         assert_eq!(right, n >= end, "{n} of {end} bytes");
     }
 }
@@ -205,7 +205,7 @@ fn what_is_wrong_with_a_header_is_said_before_a_number_comes_and_in_the_same_wor
     for (code, wrong) in table {
         let numbers = 4 * VALUES.len();
         let first = &wrong[..wrong.len().saturating_sub(numbers).max(8).min(wrong.len())];
-        let early = check_header(&model(), first, wrong.len() as u64).unwrap_err();
+        let early = header::check(&sections(&model()), first, wrong.len() as u64).unwrap_err();
         assert_eq!(early.code(), code, "{early}");
         assert_eq!(decode(&model(), &wrong).unwrap_err(), early);
     }

@@ -1,9 +1,9 @@
 //! Half the bytes: sign, exponent and seven bits of each number.
 
 use super::shortened;
-use crate::params::{Squares, first_not_finite, norm};
+use crate::params::{Squares, norm};
 use crate::tensors::header::Section;
-use crate::tensors::{DecodeError, PIECE, not_finite};
+use crate::tensors::{DecodeError, walk_body};
 
 /// Rounding moves a number by at most this share of it.
 pub(super) const ROUNDING: f64 = 1.0 / 256.0;
@@ -40,18 +40,5 @@ pub(super) fn walk(
     body: &[u8],
     take: &mut dyn FnMut(usize, &[f32]),
 ) -> Result<(), DecodeError> {
-    let mut piece = [0.0; PIECE];
-    let mut from = 0;
-    for stored in body.chunks(2 * PIECE) {
-        let piece = &mut piece[..stored.len() / 2];
-        for (value, half) in piece.iter_mut().zip(stored.chunks_exact(2)) {
-            *value = widened(u16::from_le_bytes([half[0], half[1]]));
-        }
-        if let Some(at) = first_not_finite(piece) {
-            return Err(not_finite(sections, from + at));
-        }
-        take(from, piece);
-        from += piece.len();
-    }
-    Ok(())
+    walk_body(sections, body, |half| widened(u16::from_le_bytes(half)), take)
 }

@@ -143,7 +143,7 @@ pub fn walk(
     let sections = sections(model, format);
     let body = header::open(&sections, bytes)?;
     match format {
-        Format::F32 => tensors::walk_body(&sections, body, take),
+        Format::F32 => tensors::walk_body(&sections, body, f32::from_le_bytes, take),
         Format::Bf16 => bf16::walk(&sections, body, take),
         Format::Int8 => int8::walk(&model.tensors(), body, take),
         Format::TopK { .. } => top_k::walk(model.parameters(), body, take),

@@ -312,7 +312,7 @@ proptest! {
         for format in ALL {
             let bytes = encode(&small(), format, &delta, max, seed).unwrap().bytes;
             let decoded = decoded_norm(&small(), format, &bytes).unwrap();
-            // What a receiver forgives, see `florin_work::check_update`.
+            // What a receiver forgives, see `florin_work::inspect_update`.
             prop_assert!(decoded <= max * (1.0 + 1e-6), "{:?}: {} above {}", format, decoded, max);
             let free = decoded_norm(&small(), format, &written(&small(), format, &delta, seed));
             let least = free.unwrap().min(max) * 0.99;

@@ -144,6 +144,11 @@ pub(super) struct Mined {
 }
 
 impl Mined {
+    /// Whether another transaction was found in the same block.
+    pub(super) fn is_beside(&self, other: &Self) -> bool {
+        (self.block, self.hash) == (other.block, other.hash)
+    }
+
     pub(super) fn of(receipt: &Receipt) -> Self {
         Self {
             block: receipt.block(),
@@ -226,30 +231,47 @@ impl Outbox {
 
     /// Everything in it, lowest nonce first.
     pub(super) fn entries(&self) -> Result<Vec<Entry>, LedgerError> {
-        let read = self.database.begin_read().map_err(|error| self.failed(error))?;
-        let table = match read.open_table(ENTRIES) {
-            Ok(table) => table,
-            Err(redb::TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
-            Err(error) => return Err(self.failed(error)),
-        };
-        let mut entries = Vec::new();
-        for row in table.iter().map_err(|error| self.failed(error))? {
-            let (_, bytes) = row.map_err(|error| self.failed(error))?;
-            let entry = Entry::try_from_slice(bytes.value())
-                .map_err(|error| self.failed(format!("an entry that cannot be read: {error}")))?;
-            entries.push(entry);
-        }
-        Ok(entries)
+        self.read(|table| {
+            let mut entries = Vec::new();
+            for row in table.iter().map_err(|error| self.failed(error))? {
+                entries.push(self.parse(&row.map_err(|error| self.failed(error))?.1)?);
+            }
+            Ok(entries)
+        })
     }
 
     /// What a nonce was given to.
     pub(super) fn entry(&self, nonce: u64) -> Result<Option<Entry>, LedgerError> {
-        Ok(self.entries()?.into_iter().find(|entry| entry.nonce == nonce))
+        self.read(|table| {
+            let row = table.get(nonce).map_err(|error| self.failed(error))?;
+            row.map(|bytes| self.parse(&bytes)).transpose()
+        })
     }
 
     /// The highest nonce in it.
     pub(super) fn last_nonce(&self) -> Result<Option<u64>, LedgerError> {
-        Ok(self.entries()?.last().map(|entry| entry.nonce))
+        self.read(|table| {
+            let row = table.last().map_err(|error| self.failed(error))?;
+            Ok(row.map(|(nonce, _)| nonce.value()))
+        })
+    }
+
+    /// Looks at the table; an outbox that nothing was put into has none.
+    fn read<T: Default>(
+        &self,
+        look: impl FnOnce(&redb::ReadOnlyTable<u64, &'static [u8]>) -> Result<T, LedgerError>,
+    ) -> Result<T, LedgerError> {
+        let read = self.database.begin_read().map_err(|error| self.failed(error))?;
+        match read.open_table(ENTRIES) {
+            Ok(table) => look(&table),
+            Err(redb::TableError::TableDoesNotExist(_)) => Ok(T::default()),
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    fn parse(&self, bytes: &redb::AccessGuard<'_, &'static [u8]>) -> Result<Entry, LedgerError> {
+        Entry::try_from_slice(bytes.value())
+            .map_err(|error| self.failed(format!("an entry that cannot be read: {error}")))
     }
 
     /// Keeps an entry in place of what its nonce had; returns when that is durable.

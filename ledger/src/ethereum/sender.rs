@@ -354,10 +354,7 @@ impl Sender {
                 unsettled.push(entry);
                 continue;
             };
-            let same = |(other, _): &&(Mined, bool)| {
-                (other.block, other.hash) == (mined.block, mined.hash)
-            };
-            let in_place = match known.iter().find(same) {
+            let in_place = match known.iter().find(|(other, _)| other.is_beside(&mined)) {
                 Some((_, in_place)) => *in_place,
                 None => {
                     let in_place = self.is_in_place(&mined)?;
@@ -532,7 +529,7 @@ impl Sender {
     fn note(&self, outbox: &Outbox, account: Address) -> Result<(), LedgerError> {
         let mut blocks: Vec<Mined> = Vec::new();
         for mined in outbox.entries()?.into_iter().filter_map(|entry| entry.mined) {
-            if !blocks.iter().any(|known| (known.block, known.hash) == (mined.block, mined.hash)) {
+            if !blocks.iter().any(|known| known.is_beside(&mined)) {
                 blocks.push(mined);
             }
         }

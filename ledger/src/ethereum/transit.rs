@@ -129,7 +129,8 @@ impl Sender {
         }
     }
 
-    /// Waits until one version is deep enough in the chain, or none ever will be. An entry that was promised, and came to
+    /// Waits until one version of what was broadcast is deep enough in the chain, or none ever will be; goes on to repeat
+    /// and raise it meanwhile. An entry that was promised, and came to
     /// nothing, stays on record as it was: its sender replaces it.
     pub(super) fn see_through(
         &self,
@@ -139,7 +140,7 @@ impl Sender {
     ) -> Result<Seen, LedgerError> {
         let promised = entry.is_promised();
         let (mut waited, mut pause) = (0u64, POLL_MS_FIRST);
-        let (mut repeated, mut raised, mut taken) = (None, 0u64, None);
+        let (mut repeated, mut raised, mut taken) = (0u64, 0u64, None);
         loop {
             let look = self.look(by.address(), &entry);
             if !matches!(look, Ok(Look::Displaced)) {
@@ -172,8 +173,8 @@ impl Sender {
                             tracing::warn!(%error, "it cannot go out with a higher fee now");
                         }
                     }
-                    if repeated.is_none_or(|at| waited.saturating_sub(at) >= REPEAT_MS) {
-                        repeated = Some(waited);
+                    if waited.saturating_sub(repeated) >= REPEAT_MS {
+                        repeated = waited;
                         self.broadcast(&entry);
                     }
                 }

@@ -10,7 +10,7 @@ use florin_protocol::Digest;
 
 use super::device::Witness;
 use super::store::{Reading, Store};
-use super::{Block, ChainError, LocalChain, file_device, open_file, whole_file};
+use super::{Block, ChainError, LocalChain, file_device, open_to_look, whole_file};
 use crate::local::block::{Genesis, Head};
 use florin_protocol::Canonical;
 
@@ -48,12 +48,12 @@ impl LocalChain {
         ChainCopy::of(Arc::clone(&self.store))
     }
 
-    /// Begins a copy of a chain that nobody has open; nobody can open it until that is written.
+    /// Begins a copy of a chain that nobody has open, without changing it; nobody can open it until that is written.
     ///
     /// # Errors
     /// [`ChainError`]; [`ChainError::Locked`] while a coordinator has it open.
     pub fn begin_copy_of(path: &Path) -> Result<ChainCopy, ChainError> {
-        ChainCopy::of(Arc::new(Store::open(open_file(path)?)?))
+        ChainCopy::of(Arc::new(Store::open(open_to_look(path)?)?))
     }
 }
 

@@ -101,10 +101,10 @@ impl StorageBackend for Disk {
 }
 
 /// A small generator of our own: the seed is all there is to repeat a run.
-struct Dice(u64);
+pub(super) struct Dice(pub(super) u64);
 
 impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
+    pub(super) fn roll(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -113,7 +113,7 @@ impl Dice {
     }
 }
 
-fn seed() -> u64 {
+pub(super) fn seed() -> u64 {
     let seed = match std::env::var("FLORIN_SEED") {
         Ok(text) => text.parse().expect("FLORIN_SEED must be a number"),
         Err(_) => RandomState::new().build_hasher().finish(),

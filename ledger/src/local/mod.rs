@@ -9,6 +9,7 @@ mod copy;
 mod device;
 mod error;
 mod load;
+mod overlay;
 mod store;
 mod writer;
 
@@ -38,6 +39,7 @@ pub use error::ChainError;
 
 use device::{Device, Witness};
 use load::{Trust, load};
+use overlay::Overlay;
 use store::Store;
 use writer::{Answers, Live, Queue, Writer, gone};
 
@@ -160,12 +162,12 @@ impl LocalChain {
     }
 
     /// Rebuilds a chain's state from genesis, checking every account's and every operator's signature on the way, and
-    /// compares it with the stored one.
+    /// compares it with the stored one. Changes nothing, and needs no right to.
     ///
     /// # Errors
     /// [`ChainError`]; [`ChainError::Locked`] while a coordinator has it open.
     pub fn verify(path: &Path) -> Result<Verification, ChainError> {
-        let store = Store::open(open_file(path)?)?;
+        let store = Store::open(open_to_look(path)?)?;
         let loaded = load(&store, Trust::Nobody)?;
         Ok(Verification {
             market: loaded.genesis.market(),
@@ -319,11 +321,19 @@ fn whole_file<T>(
 }
 
 fn open_file(path: &Path) -> Result<Device, ChainError> {
-    let file = OpenOptions::new().read(true).write(true).open(path);
-    file_device(file.map_err(|error| match error.kind() {
+    file_device(open_with(path, OpenOptions::new().read(true).write(true))?)
+}
+
+/// A file that stays as it is, whatever the database does to what it sees.
+fn open_to_look(path: &Path) -> Result<Device, ChainError> {
+    Ok(Device(Arc::new(Overlay::new(open_with(path, OpenOptions::new().read(true))?)?)))
+}
+
+fn open_with(path: &Path, options: &OpenOptions) -> Result<File, ChainError> {
+    options.open(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => ChainError::Missing(path.display().to_string()),
         _ => error.into(),
-    })?)
+    })
 }
 
 /// Makes a new name in a folder durable, where the system lets folders be opened.

@@ -305,6 +305,32 @@ fn a_file_that_cannot_be_opened_says_why() {
 }
 
 #[test]
+fn a_look_at_a_chain_changes_no_byte_of_it_whatever_a_crash_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, chain) = new_chain(&folder);
+    for _ in 0..20 {
+        chain.transfer(&signer(0), signer(1).address(), florins(1)).unwrap();
+    }
+    // What is on disk while a chain is open is what a process that is killed leaves: a database to be repaired.
+    let left = folder.path().join("left");
+    fs::copy(&path, &left).unwrap();
+    drop(chain);
+    for path in [path, left] {
+        let before = fs::read(&path).unwrap();
+        assert_eq!(LocalChain::verify(&path).unwrap().transactions, 20);
+        drop(LocalChain::begin_copy_of(&path).unwrap());
+        assert!(fs::read(&path).unwrap() == before, "{} was changed", path.display());
+        // Two may look at once, and nobody writes meanwhile.
+        let looking = LocalChain::begin_copy_of(&path).unwrap();
+        LocalChain::verify(&path).unwrap();
+        let writing = LocalChain::open(&path, operator(), still());
+        assert!(matches!(writing, Err(ChainError::Locked)));
+        drop(looking);
+        LocalChain::open(&path, operator(), still()).unwrap();
+    }
+}
+
+#[test]
 fn a_genesis_that_cannot_be_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger");

@@ -141,6 +141,7 @@ pub fn participate(
         claimed: Amount::ZERO,
         running: Running { round: Round(0), stage: Stage::Fresh, told: false, loss_micro: None },
         last: None,
+        unmoved: 0,
         read: 0,
         exposed: Vec::new(),
         statements: Vec::new(),
@@ -175,6 +176,8 @@ struct Agent<'a, 'p> {
     running: Running,
     /// The report read last, if any was.
     last: Option<Report>,
+    /// Rounds in a row, up to the last that was read, that did not move the model.
+    unmoved: u32,
     read: u32,
     /// The rows of the holdout that judged the rounds read so far.
     exposed: Vec<u32>,
@@ -251,7 +254,7 @@ impl Agent<'_, '_> {
     fn finish(&mut self) -> Result<Bond, AgentError> {
         self.draw()?;
         let bond = self.have_bond_back()?;
-        self.store.forget_residual(Round(self.read))?;
+        self.forget_residuals(Round(self.read))?;
         self.tell(&Event::Finished { task: self.config.task });
         Ok(bond)
     }

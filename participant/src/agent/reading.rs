@@ -29,9 +29,7 @@ impl Agent<'_, '_> {
             }
         };
         self.store.forget_update(round)?;
-        if let Some(before) = round.before() {
-            self.store.forget_residual(before)?;
-        }
+        self.forget_carried(&report.body)?;
         match Statement::of(&report.body, self.me) {
             Some(statement) => {
                 let told = Box::new(statement.clone());

@@ -4,7 +4,7 @@
 //! FOLDER/guard                                  what was signed (see `guard`)
 //! FOLDER/TASK/ROUND/update.safetensors          computed, until its round is reported
 //! FOLDER/TASK/ROUND/residual.safetensors        what the update left out (top_k), until the next
-//!                                               round is reported
+//!                                               round that moves the model is reported
 //! FOLDER/TASK/ROUND/receipt.json                the coordinator's receipt: evidence, kept
 //! FOLDER/TASK/ROUND/report.json                 the signed report: evidence, kept
 //! ```
@@ -59,7 +59,7 @@ impl Store {
         self.keep(round, RESIDUAL, bytes)
     }
 
-    /// The round after it is reported: no update carries it any more.
+    /// No update carries it any more.
     pub(super) fn forget_residual(&self, round: Round) -> Result<(), FileError> {
         self.forget(round, RESIDUAL)
     }

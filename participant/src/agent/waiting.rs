@@ -4,7 +4,7 @@
 use florin_ledger::Terms;
 use florin_protocol::{
     Address, Amount, Canonical, Digest, Enrol, NodeKey, Offer, Registration, Report, Role,
-    SignError, Signed, Signer, TaskSpec, TaskView,
+    SignError, Signed, Signer, TaskSpec, TaskView, Tick,
 };
 
 use super::step::Stage;
@@ -83,29 +83,28 @@ impl Agent<'_, '_> {
         Ok(())
     }
 
-    fn enrolment(&self) -> Signed<Enrol> {
-        self.guard.sign(Enrol {
-            market: self.spec.market,
-            task: self.config.task,
-            sender: self.me,
-            expires: self.parts.client.now().after_ms(EXPIRY_MS),
-        })
-    }
-
+    /// Says once that it wants to take part.
     fn enrol(&mut self) -> Result<(), ClientError> {
-        let (client, enrol) = (self.parts.client, self.enrolment());
-        self.with_client(|| client.enrol(&enrol))
+        let (client, tell) = (self.parts.client, &mut self.tell);
+        let say = enrolment(&self.guard, &self.spec, self.me);
+        patiently(
+            self.config.patience,
+            self.shutdown,
+            |error| tell(&super::retrying(error)),
+            || client.in_time(EXPIRY_MS, |expires| client.enrol(&say(expires))),
+        )
     }
 
     /// Enrols with a bond that the ledger shows, which the coordinator may see a little later.
     fn enrol_once_seen(&mut self) -> Result<(), ClientError> {
-        let (client, enrol) = (self.parts.client, self.enrolment());
-        let tell = &mut self.tell;
+        let (client, tell) = (self.parts.client, &mut self.tell);
+        let say = enrolment(&self.guard, &self.spec, self.me);
+        let enrol = |expires| client.enrol(&say(expires));
         let enrolled = patiently(
             self.config.patience,
             self.shutdown,
             |error: &UntilSeen| tell(&super::retrying(error)),
-            || client.enrol(&enrol).map_err(UntilSeen),
+            || client.in_time(EXPIRY_MS, enrol).map_err(UntilSeen),
         );
         enrolled.map_err(|UntilSeen(error)| error)
     }
@@ -235,6 +234,12 @@ impl Agent<'_, '_> {
     }
 }
 
+/// How somebody says, until a moment, that it wants to take part.
+fn enrolment(guard: &Guard, spec: &TaskSpec, sender: Address) -> impl Fn(Tick) -> Signed<Enrol> {
+    let (market, task) = (spec.market, spec.id());
+    move |expires| guard.sign(Enrol { market, task, sender, expires })
+}
+
 /// The bond that `rows` rows take, and at least the task's minimum; no more than `limit`.
 pub(crate) fn bond_for(spec: &TaskSpec, rows: u64, limit: Option<Amount>) -> Amount {
     let most = Amount::from_units(u128::MAX);
@@ -259,8 +264,14 @@ pub(crate) fn register(
         return Err(RegisterError::OtherNodeKey { account, role, registered, ours });
     }
     let market = client.coordinator().market;
-    let expires = client.now().after_ms(EXPIRY_MS);
-    client.register(&Registration::sign(market, wallet, guard.signer(), role, expires)?)?;
+    // The inner error is ours, the outer one the coordinator's.
+    let said = client.in_time(EXPIRY_MS, |expires| {
+        match Registration::sign(market, wallet, guard.signer(), role, expires) {
+            Ok(registration) => client.register(&registration).map(Ok),
+            Err(error) => Ok(Err(error)),
+        }
+    })?;
+    said?;
     Ok(true)
 }
 

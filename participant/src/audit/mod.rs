@@ -23,6 +23,7 @@ mod work;
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
+use std::path::Path;
 
 use florin_learning::Engine;
 use florin_ledger::{Ledger, LedgerError};
@@ -51,6 +52,9 @@ pub struct Scrutiny<'a> {
     /// Recompute only so many scores and coalitions of each round; everything without it. Round `r`
     /// draws them by `seed + r`.
     pub spot: Option<Spot>,
+    /// The folder for a round's updates where there are more than memory takes (2 GiB, decoded); the current one without
+    /// it.
+    pub scratch: Option<&'a Path>,
 }
 
 /// What the audit of a task found.
@@ -166,7 +170,7 @@ pub fn audit_task(
     if first == 0 || last > view.reported || (first > last && view.reported > 0) {
         return Err(AuditError::NoSuchRounds { first, last, reported: view.reported });
     }
-    let mut auditor = Auditor::new(client, Some(ledger), &view, scrutiny.spot);
+    let mut auditor = Auditor::new(client, Some(ledger), &view, scrutiny);
     let mut audited = Vec::new();
     let mut reports: Vec<Report> = Vec::new();
     for round in (1..=view.reported).map(Round) {
@@ -207,7 +211,7 @@ pub fn audit_round(
         let (first, last) = (round.0, round.0);
         return Err(AuditError::NoSuchRounds { first, last, reported: view.reported });
     }
-    let mut auditor = Auditor::new(client, None, &view, None);
+    let mut auditor = Auditor::new(client, None, &view, &Scrutiny::default());
     let mut before = None;
     for earlier in (1..round.0).map(Round) {
         let report = client.report(task, earlier)?.body;
@@ -255,6 +259,7 @@ struct Auditor<'a> {
     /// The rows of the holdout that judged the rounds before.
     exposed: Vec<u32>,
     spot: Option<Spot>,
+    scratch: &'a Path,
     keys: BTreeMap<(Address, Role), Option<NodeKey>>,
     /// Work records that were paid, and in which round first.
     paid: BTreeMap<Digest, Round>,
@@ -266,11 +271,13 @@ impl<'a> Auditor<'a> {
         client: &'a Client,
         ledger: Option<&'a dyn Ledger>,
         view: &'a TaskView,
-        spot: Option<Spot>,
+        scrutiny: &Scrutiny<'a>,
     ) -> Self {
         let (keys, paid) = (BTreeMap::new(), BTreeMap::new());
         let (earlier, exposed, untold) = (Vec::new(), Vec::new(), Vec::new());
-        Self { client, ledger, spec: &view.spec, earlier, exposed, spot, keys, paid, untold }
+        let (spot, scratch) = (scrutiny.spot, scrutiny.scratch.unwrap_or(Path::new(".")));
+        let spec = &view.spec;
+        Self { client, ledger, spec, earlier, exposed, spot, scratch, keys, paid, untold }
     }
 
     /// Goes on to the round after this one.
@@ -458,7 +465,7 @@ impl<'a> Auditor<'a> {
     ) -> Result<Option<Spotted>, AuditError> {
         let Papers { report, before, offer, headers } = *papers;
         let Bytes { base, shown, updates, previous } = bytes;
-        let room = work_room();
+        let room = work_room(self.scratch);
         let inputs = AuditInputs {
             round: Inputs {
                 spec: self.spec,

@@ -62,7 +62,7 @@ fn audit_with(
     rounds: Option<RangeInclusive<u32>>,
     receipts: &[Signed<Receipt>],
 ) -> Result<AuditReport, AuditError> {
-    audit_as(market, &Scrutiny { rounds, receipts, spot: None })
+    audit_as(market, &Scrutiny { rounds, receipts, ..Scrutiny::default() })
 }
 
 fn audit_as(market: &Market, scrutiny: &Scrutiny<'_>) -> Result<AuditReport, AuditError> {

@@ -8,7 +8,7 @@ use florin_protocol::{Code, Rejection};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use ureq::http::Response;
-use ureq::{Agent, Body, SendBody};
+use ureq::{Agent, Body, RequestBuilder, SendBody};
 
 use super::error::ClientError;
 
@@ -91,14 +91,7 @@ impl Http {
         wait_ms: u64,
     ) -> Result<T, ClientError> {
         let request = self.request("GET", path);
-        let answer = request.answer_in_time(|| {
-            self.agent
-                .get(&request.url)
-                .config()
-                .timeout_global(Some(ANSWER + Duration::from_millis(wait_ms)))
-                .build()
-                .call()
-        });
+        let answer = request.answer_in_time(|| soon(self.agent.get(&request.url), wait_ms).call());
         request.json(answer?)
     }
 
@@ -110,14 +103,8 @@ impl Http {
         wait_ms: u64,
     ) -> Result<Answer, ClientError> {
         let request = self.request("POST", path);
-        let answer = request.answer_in_time(|| {
-            self.agent
-                .post(&request.url)
-                .config()
-                .timeout_global(Some(ANSWER + Duration::from_millis(wait_ms)))
-                .build()
-                .send_json(body)
-        });
+        let answer =
+            request.answer_in_time(|| soon(self.agent.post(&request.url), wait_ms).send_json(body));
         Ok(Answer { response: answer?, request })
     }
 
@@ -160,7 +147,7 @@ impl Http {
         for (name, value) in headers {
             builder = builder.header(*name, value);
         }
-        let answer = builder.config().timeout_global(Some(ANSWER)).build().call();
+        let answer = soon(builder, 0).call();
         let response = request.answer(answer)?;
         let value = response.headers().get(wanted).and_then(|value| value.to_str().ok());
         value.and_then(|value| value.parse().ok()).ok_or_else(|| {
@@ -171,15 +158,7 @@ impl Http {
     /// `GET` of raw bytes, at most `limit` of them.
     pub(super) fn bytes(&self, path: &str, limit: u64) -> Result<Vec<u8>, ClientError> {
         let request = self.request("GET", path);
-        let answer = request.answer_in_time(|| {
-            self.agent
-                .get(&request.url)
-                .config()
-                .timeout_recv_response(Some(ANSWER))
-                .timeout_per_read(Some(STALL))
-                .build()
-                .call()
-        });
+        let answer = request.answer_in_time(|| steadily(self.agent.get(&request.url)).call());
         Answer { response: answer?, request }.bytes(limit)
     }
 
@@ -191,17 +170,21 @@ impl Http {
         limit: u64,
     ) -> Result<Vec<u8>, ClientError> {
         let request = self.request("POST", path);
-        let answer = request.answer_in_time(|| {
-            self.agent
-                .post(&request.url)
-                .config()
-                .timeout_recv_response(Some(ANSWER))
-                .timeout_per_read(Some(STALL))
-                .build()
-                .send_json(body)
-        });
+        let answer =
+            request.answer_in_time(|| steadily(self.agent.post(&request.url)).send_json(body));
         Answer { response: answer?, request }.bytes(limit)
     }
+}
+
+/// The whole answer within its time, beyond what the coordinator is asked to wait.
+fn soon<Kind>(builder: RequestBuilder<Kind>, wait_ms: u64) -> RequestBuilder<Kind> {
+    let time = ANSWER + Duration::from_millis(wait_ms);
+    builder.config().timeout_global(Some(time)).build()
+}
+
+/// An answer that may be long: it begins in time, and goes on.
+fn steadily<Kind>(builder: RequestBuilder<Kind>) -> RequestBuilder<Kind> {
+    builder.config().timeout_recv_response(Some(ANSWER)).timeout_per_read(Some(STALL)).build()
 }
 
 /// By which name the coordinator knows the request. What is too long to be one is none.

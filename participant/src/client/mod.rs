@@ -8,6 +8,7 @@ pub(crate) mod tests;
 mod uploads;
 
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use florin_ledger::Trust;
@@ -60,8 +61,8 @@ pub struct Client {
     coordinator: Coordinator,
     ledger: LedgerInfo,
     version: String,
-    /// The coordinator's clock at the first contact, and ours.
-    clock: (Tick, Instant),
+    /// The coordinator's clock when it was last read, and ours.
+    clock: Arc<Mutex<(Tick, Instant)>>,
     trust: Trust,
 }
 
@@ -74,7 +75,7 @@ impl Client {
     pub fn connect(config: &ClientConfig) -> Result<Self, ClientError> {
         let http = Http::new(&config.url, &config.trust)?;
         let info: MarketInfo = http.get("market", 0)?;
-        let clock = (info.now, Instant::now());
+        let clock = Arc::new(Mutex::new((info.now, Instant::now())));
         let coordinator =
             Coordinator { market: info.market, account: info.coordinator, node_key: info.node_key };
         if let Some(path) = &config.pin {
@@ -127,8 +128,30 @@ impl Client {
     /// What the coordinator's clock shows now, as far as ours runs as fast.
     #[must_use]
     pub fn now(&self) -> Tick {
-        let (tick, at) = self.clock;
+        let (tick, at) = *self.clock.lock().unwrap_or_else(PoisonError::into_inner);
         tick.after_ms(u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// Says something that is good until a moment of the coordinator's clock, a little later than now. Where it says that
+    /// the moment has passed, its clock has jumped since it was read: it is read again, and the same is said once more.
+    ///
+    /// # Errors
+    /// Those of `say`, or of reading the clock.
+    pub fn in_time<T>(
+        &self,
+        for_ms: u64,
+        say: impl Fn(Tick) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
+        match say(self.now().after_ms(for_ms)) {
+            Err(ClientError::Rejected(late)) if late.code == Code::DeadlinePassed => {
+                let now = self.market()?.now;
+                tracing::debug!(%late, %now, "the coordinator's clock is read again");
+                let read = (now, Instant::now());
+                *self.clock.lock().unwrap_or_else(PoisonError::into_inner) = read;
+                say(now.after_ms(for_ms))
+            }
+            said => said,
+        }
     }
 
     /// Who runs the market, asked again.

@@ -99,7 +99,7 @@ impl State {
                 coordinator: self.spec.coordinator,
                 node_key: self.node.key(),
                 ledger: LedgerInfo::Embedded,
-                now: Tick(5),
+                now: self.now(),
             }),
             ["registrations", who] => {
                 let who: Address = who.parse().unwrap();
@@ -125,11 +125,13 @@ impl State {
         match parts {
             ["registrations"] => {
                 let said: Registration = serde_json::from_slice(body).map_err(read)?;
+                self.expire(said.expires)?;
                 said.verify(self.spec.market, Tick(5)).unwrap();
                 self.registrations.insert((said.wallet, said.role), said);
             }
             ["tasks", _, "enrol"] => {
                 let said: Signed<Enrol> = serde_json::from_slice(body).map_err(read)?;
+                self.expire(said.body.expires)?;
                 let tries = self.heard.iter().filter(|line| line.ends_with("/enrol")).count();
                 if self.lies.contains(&Lie::NodeBehind) && tries <= 2 {
                     return refuse(Code::BondTooSmall);
@@ -143,6 +145,7 @@ impl State {
             ["tasks", _, "updates"] => return self.update(body),
             ["work", "next"] => {
                 let said: Signed<WorkQuery> = serde_json::from_slice(body).map_err(read)?;
+                self.expire(said.body.expires)?;
                 assert!(self.ledger.pledged(said.body.task, said.body.provider).unwrap());
                 return match &self.order {
                     Some(order) => json(&self.node.sign(order.clone())),
@@ -151,6 +154,7 @@ impl State {
             }
             ["work", "blob"] => {
                 let said: Signed<BlobRequest> = serde_json::from_slice(body).map_err(read)?;
+                self.expire(said.body.expires)?;
                 return self.blob(said.body.digest);
             }
             ["work"] => {
@@ -160,6 +164,14 @@ impl State {
             _ => return refuse(Code::NotFound),
         }
         Ok(Vec::new())
+    }
+
+    fn now(&self) -> Tick {
+        if self.lies(Lie::ClockAhead) { Tick(3_600_005) } else { Tick(5) }
+    }
+
+    fn expire(&self, at: Tick) -> Result<(), Rejection> {
+        if self.now() <= at { Ok(()) } else { refuse(Code::DeadlinePassed) }
     }
 
     pub(super) fn lies(&self, lie: Lie) -> bool {
@@ -194,7 +206,7 @@ impl State {
         let round = self.offer.as_ref().map_or(Round(reported.max(1)), |offer| offer.scope.round);
         TaskView {
             sequence: self.sequence,
-            now: Tick(5),
+            now: self.now(),
             id: self.spec.id(),
             spec: self.spec.clone(),
             phase: self.phase,
@@ -419,6 +431,9 @@ impl State {
     fn work(&self, offer: &Offer, entries: &[Entry]) -> Result<Outcome, AbandonReason> {
         if entries.is_empty() {
             return Err(AbandonReason::TooFewUpdates { got: 0, needed: 1 });
+        }
+        if self.lies(Lie::Abandons) && offer.scope.round == Round(2) {
+            return Err(AbandonReason::ValuationFailed);
         }
         let updates: Vec<Vec<u8>> =
             entries.iter().map(|entry| self.blobs[&entry.update].clone()).collect();

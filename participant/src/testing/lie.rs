@@ -47,6 +47,10 @@ pub(crate) enum Lie {
     HiddenRows,
     /// The work is paid to wallet 6, which never pledged anything.
     Accomplice,
+    /// No lie: the second round comes to nothing.
+    Abandons,
     /// No lie: the first two enrolments come before the coordinator's node has seen the bond.
     NodeBehind,
+    /// No lie: the coordinator's clock shows an hour more than before.
+    ClockAhead,
 }

@@ -9,6 +9,7 @@ mod peers;
 mod recovery;
 mod round;
 mod server;
+mod soak;
 mod train;
 mod uploads;
 mod wire;
@@ -108,6 +109,7 @@ pub(super) fn run(arguments: &Bench) -> anyhow::Result<Exit> {
         BenchName::Server => of_rows(with_peer(server::run()?, arguments)?)?,
         BenchName::Door => of_rows(door::run(arguments.door.connections)?)?,
         BenchName::Uploads => of_rows(uploads::run(&arguments.uploads)?)?,
+        BenchName::Soak => of_rows(soak::run(&arguments.soak)?)?,
         BenchName::Recovery => of_rows(recovery::run()?)?,
         BenchName::Attacks => of_rows(attacks::run()?)?,
         BenchName::Wire => {

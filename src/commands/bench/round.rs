@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use florin_participant::{Client, ClientConfig};
-use florin_protocol::{Phase, Round, TaskId};
+use florin_protocol::{Phase, Round, RoundOutcome, TaskId};
 
 use super::Row;
 use super::server::market::Market;
@@ -29,6 +29,7 @@ pub(super) fn run() -> anyhow::Result<Vec<Row>> {
     }
     let client = Client::connect(&ClientConfig::at(&market.url))?;
     until_done(&client, task)?;
+    check_settled(&client, task)?;
     let opened = (1..=ROUNDS.saturating_add(1))
         .map(|round| anyhow::Ok(client.offer(task, Round(round))?.body.opened.0))
         .collect::<anyhow::Result<Vec<u64>>>()?;
@@ -47,6 +48,22 @@ pub(super) fn run() -> anyhow::Result<Vec<Row>> {
         Row::plain("  shortest", ms(at(0)), "ms"),
         Row::plain("  longest", ms(lengths.last().copied().unwrap_or_default()), "ms"),
     ])
+}
+
+/// A round that was given up takes no time: its length says nothing of rounds.
+fn check_settled(client: &Client, task: TaskId) -> anyhow::Result<()> {
+    for round in (1..=ROUNDS.saturating_add(1)).map(Round) {
+        let report = client.report(task, round)?.body;
+        let entries = report.entries.len();
+        if report.outcome != RoundOutcome::Settled || entries != PARTICIPANTS.len() {
+            let all = PARTICIPANTS.len();
+            bail!(
+                "round {round}: {entries} of {all} updates, {:?}: nothing is measured",
+                report.outcome
+            );
+        }
+    }
+    Ok(())
 }
 
 fn until_done(client: &Client, task: TaskId) -> anyhow::Result<()> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use florin_coordinator::host::Copier;
-use florin_coordinator::{LedgerPlace, host};
+use florin_coordinator::{Clock, LedgerPlace, host};
 use florin_ledger::{Genesis, Ledger, LocalChain};
 use florin_participant::Wallet;
 use florin_protocol::Signer;
@@ -20,6 +20,7 @@ use crate::genesis_file::{self, Beginning};
 pub(super) fn open(
     arguments: &Coordinate,
     wallet: &Wallet,
+    clock: &Arc<dyn Clock>,
 ) -> anyhow::Result<(Arc<dyn Ledger>, LedgerPlace, Copier)> {
     let node = &arguments.node;
     if node.rpc.is_some() || node.deployment.is_some() || arguments.public_rpc.is_some() {
@@ -28,7 +29,9 @@ pub(super) fn open(
         return Err(Failure::input("NODE_NOT_NEEDED", message).into());
     }
     make_chain_once(arguments, wallet)?;
-    let chain = Arc::new(compose::local_chain(&arguments.data, wallet.node_signer())?);
+    let clock = Arc::clone(clock);
+    let now = Arc::new(move || clock.now());
+    let chain = Arc::new(compose::local_chain(&arguments.data, wallet.node_signer(), now)?);
     let door = host::door(Arc::clone(&chain));
     let copied = Arc::clone(&chain);
     let copier: Copier = Arc::new(move || copied.begin_copy());

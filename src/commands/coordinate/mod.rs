@@ -8,11 +8,11 @@ mod systemd;
 use std::fs::File;
 use std::future::Future;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use florin_coordinator::{Config, LedgerPlace, Parts, SystemClock, Tls, Valuer, WorkValuer};
+use florin_coordinator::{Clock, Config, LedgerPlace, Parts, SteadyClock, Tls, Valuer, WorkValuer};
 use florin_ledger::Ledger;
 use florin_participant::Wallet;
 use florin_protocol::{LedgerInfo, Market, Signer};
@@ -31,7 +31,10 @@ use systemd::Systemd;
 pub(super) fn run(arguments: &Coordinate, log: Manner) -> anyhow::Result<Exit> {
     if arguments.check {
         log::start(log, None);
-        return check::run(&arguments.data, JsonArg { json: arguments.json });
+        let account = wallet::address_of(&arguments.wallet.wallet)?;
+        let bucket = check::bucket_of(&settings(arguments)?)?;
+        let json = JsonArg { json: arguments.json };
+        return check::run(&arguments.data, account, bucket.as_ref(), json);
     }
     let config = settings(arguments)?;
     let export = config.otlp.url.as_deref().map(Export::to).transpose()?;
@@ -57,6 +60,7 @@ fn coordinate(arguments: &Coordinate, config: &Config) -> anyhow::Result<Exit> {
         let (address, place) = (listener.local_addr()?, parts.place.info());
         let id = parts.ledger.market();
         let stop = asked_to_stop()?;
+        outlive_full_files()?;
         let market = florin_coordinator::open(config, listener, parts).await?;
         // Nobody is told of a market whose journal or certificate may turn out to be damaged. From here on whoever
         // connects is answered.
@@ -78,10 +82,6 @@ fn coordinate(arguments: &Coordinate, config: &Config) -> anyhow::Result<Exit> {
 
 /// Flags win over variables, and variables over the file.
 fn settings(arguments: &Coordinate) -> anyhow::Result<Config> {
-    let text = match &arguments.settings {
-        None => String::new(),
-        Some(file) => std::fs::read_to_string(file).with_context(|| file.display().to_string())?,
-    };
     let data = arguments.data.to_str().context("the data folder's name is not UTF-8")?;
     let flag = |file: &Option<PathBuf>| -> anyhow::Result<Option<String>> {
         let text = file.as_ref().map(|file| file.to_str().context("a file's name is not UTF-8"));
@@ -89,19 +89,29 @@ fn settings(arguments: &Coordinate) -> anyhow::Result<Config> {
     };
     let (certificate, key) = (flag(&arguments.tls_certificate)?, flag(&arguments.tls_key)?);
     let self_signed = arguments.tls_self_signed.then(|| "true".to_owned());
-    let mut config = Config::read(&text, |variable| {
-        let flag = match variable {
-            "FLORIN_COORDINATOR_LISTEN" => Some(arguments.listen.to_string()),
-            "FLORIN_COORDINATOR_DATA" => Some(data.to_owned()),
-            "FLORIN_COORDINATOR_TLS_CERTIFICATE" => certificate.clone(),
-            "FLORIN_COORDINATOR_TLS_KEY" => key.clone(),
-            "FLORIN_COORDINATOR_TLS_SELF_SIGNED" => self_signed.clone(),
-            _ => None,
-        };
-        flag.or_else(|| std::env::var(variable).ok())
+    let mut config = read_settings(arguments.settings.as_deref(), |variable| match variable {
+        "FLORIN_COORDINATOR_LISTEN" => Some(arguments.listen.to_string()),
+        "FLORIN_COORDINATOR_DATA" => Some(data.to_owned()),
+        "FLORIN_COORDINATOR_TLS_CERTIFICATE" => certificate.clone(),
+        "FLORIN_COORDINATOR_TLS_KEY" => key.clone(),
+        "FLORIN_COORDINATOR_TLS_SELF_SIGNED" => self_signed.clone(),
+        _ => None,
     })?;
     config.ethereum = arguments.node.spending.over(config.ethereum);
     Ok(config)
+}
+
+/// Settings from a file, if there is one, and from variables; `flag` beats both.
+pub(super) fn read_settings(
+    file: Option<&Path>,
+    flag: impl Fn(&str) -> Option<String>,
+) -> anyhow::Result<Config> {
+    let text = match file {
+        None => String::new(),
+        Some(file) => std::fs::read_to_string(file).with_context(|| file.display().to_string())?,
+    };
+    let variable = |name: &str| flag(name).or_else(|| std::env::var(name).ok());
+    Ok(Config::read(&text, variable)?)
 }
 
 fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
@@ -123,10 +133,12 @@ fn parts(
     wallet: &Arc<Wallet>,
 ) -> anyhow::Result<(Parts, Option<File>)> {
     let node = wallet.node_signer();
+    // One for engine and ledger: deadlines and windows are of one time.
+    let clock: Arc<dyn Clock> = Arc::new(SteadyClock::start());
     let (ledger, place, copier, lock): (Arc<dyn Ledger>, LedgerPlace, _, _) = match arguments.ledger
     {
         LedgerKind::Embedded => {
-            let (ledger, place, copier) = embedded::open(arguments, wallet)?;
+            let (ledger, place, copier) = embedded::open(arguments, wallet, &clock)?;
             (ledger, place, Some(copier), None)
         }
         LedgerKind::Ethereum => {
@@ -139,15 +151,8 @@ fn parts(
         let engine = compose::engine(arguments.engine)?;
         valuers.push(Box::new(WorkValuer::new(engine, config.room())));
     }
-    let parts = Parts {
-        place,
-        ledger,
-        wallet: Arc::<Wallet>::clone(wallet),
-        node,
-        valuers,
-        clock: Arc::new(SystemClock),
-        copier,
-    };
+    let parts =
+        Parts { place, ledger, wallet: Arc::<Wallet>::clone(wallet), node, valuers, clock, copier };
     Ok((parts, lock))
 }
 
@@ -199,6 +204,19 @@ fn ledger_in_words(place: &LedgerInfo) -> String {
             format!("contract {}, node {rpc}", info.market)
         }
     }
+}
+
+/// A limit on the size of files is answered like a full disk, and does not end the process as the system would have it.
+fn outlive_full_files() -> anyhow::Result<()> {
+    #[cfg(unix)]
+    {
+        use rustix::process::Signal;
+        use tokio::signal::unix::{SignalKind, signal};
+        // Once somebody listens, a write that is too long fails instead.
+        let too_long = SignalKind::from_raw(Signal::XFSZ.as_raw());
+        drop(signal(too_long).context("cannot listen for signals")?);
+    }
+    Ok(())
 }
 
 /// Resolves at Ctrl-C or a polite request to stop.

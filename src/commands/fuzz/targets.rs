@@ -61,9 +61,10 @@ static SMALL: LazyLock<TaskSpec> = LazyLock::new(|| {
 
 /// An upload: as an update, as a model, and as a holdout's rows.
 fn safetensors(bytes: &[u8]) -> String {
-    let update = florin_work::check_update(&SMALL, bytes);
-    let inspected = florin_work::inspect_update(&SMALL, bytes);
-    assert_eq!(said(&update), said(&inspected), "two ways to read an update");
+    let update = florin_work::inspect_update(&SMALL, bytes);
+    let mut delta = [f32::NAN; 6];
+    let decoded = florin_work::decode_update_into(&SMALL, bytes, &mut delta);
+    assert_eq!(said(&update), said(&decoded), "two ways to read an update");
     let model = florin_work::check_model(&SMALL, bytes);
     let rows = from_canonical_bytes(bytes);
     format!("{} {} {}", said(&update), said(&model), said(&rows))

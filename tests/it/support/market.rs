@@ -196,7 +196,11 @@ impl TestMarket {
     }
 
     fn at(&self) -> Vec<String> {
-        let mut at = vec!["--market".to_owned(), self.url.clone()];
+        self.at_url(&self.url)
+    }
+
+    fn at_url(&self, url: &str) -> Vec<String> {
+        let mut at = vec!["--market".to_owned(), url.to_owned()];
         if self.plan.tls {
             at.extend(["--certificate".to_owned(), self.file(CERTIFICATE)]);
         }
@@ -226,6 +230,11 @@ impl TestMarket {
 
     /// Starts a participant of the plan.
     pub(crate) fn participant(&self, task: TaskId, name: &str) -> Process {
+        self.participant_through(&self.url, task, name)
+    }
+
+    /// The same, for whom the coordinator is at this address.
+    pub(crate) fn participant_through(&self, url: &str, task: TaskId, name: &str) -> Process {
         let at = self.plan.participants.iter().position(|(n, _)| *n == name).unwrap();
         let rows = format!("{}..{}", at * ROWS, (at + 1) * ROWS);
         let mut call = words(&["participate", "--data", "digits", "--engine", "reference"]);
@@ -234,15 +243,20 @@ impl TestMarket {
         if let Some(experiment) = self.plan.participants[at].1 {
             call.extend(words(&["--experiment", experiment]));
         }
-        call.extend(self.at());
+        call.extend(self.at_url(url));
         call.extend(self.signing(name));
         Process::start(self.folder(), name, &call)
     }
 
     /// Starts the provider.
     pub(crate) fn provider(&self, task: TaskId) -> Process {
+        self.provider_through(&self.url, task)
+    }
+
+    /// The same, for whom the coordinator is at this address.
+    pub(crate) fn provider_through(&self, url: &str, task: TaskId) -> Process {
         let mut call = words(&["provide", "--engine", "reference", "--task", &task.to_string()]);
-        call.extend(self.at());
+        call.extend(self.at_url(url));
         call.extend(self.signing("provider"));
         Process::start(self.folder(), "provider", &call)
     }

@@ -5,6 +5,8 @@ pub(crate) mod market;
 pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod sender;
+#[cfg(unix)]
+pub(crate) mod tripwire;
 
 pub(crate) use chain::{On, on_both};
 pub(crate) use market::{Plan, TestMarket};

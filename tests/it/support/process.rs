@@ -92,8 +92,14 @@ impl Process {
     /// Asks it to end, as a service manager does.
     #[cfg(unix)]
     pub(crate) fn ask_to_stop(&self) {
-        let id = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(id, rustix::process::Signal::TERM).expect("a signal");
+        let term = rustix::process::Signal::TERM;
+        rustix::process::kill_process(self.id(), term).expect("a signal");
+    }
+
+    /// Its name for the system.
+    #[cfg(unix)]
+    pub(crate) fn id(&self) -> rustix::process::Pid {
+        rustix::process::Pid::from_child(&self.child)
     }
 
     /// Everything it has said so far, across restarts.

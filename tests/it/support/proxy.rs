@@ -54,7 +54,8 @@ fn pass(mut client: TcpStream, upstream: &str, path: &str, change: &Change) -> O
     client.write_all(&content).ok()
 }
 
-fn without_keep_alive(head: &str) -> String {
+/// A head that asks for the connection to be closed behind it.
+pub(super) fn without_keep_alive(head: &str) -> String {
     let kept: Vec<&str> = head
         .lines()
         .filter(|line| !line.is_empty() && !line.to_ascii_lowercase().starts_with("connection:"))
@@ -63,7 +64,7 @@ fn without_keep_alive(head: &str) -> String {
 }
 
 /// The head of an HTTP message, and its body by its length; to the end where it has none and is an answer.
-fn message(stream: &mut TcpStream) -> Option<(String, Vec<u8>)> {
+pub(super) fn message(stream: &mut TcpStream) -> Option<(String, Vec<u8>)> {
     let mut bytes = Vec::new();
     let mut byte = [0u8; 1];
     while !bytes.ends_with(b"\r\n\r\n") {

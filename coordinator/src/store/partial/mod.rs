@@ -75,7 +75,7 @@ pub enum PartialError {
 
 impl From<io::Error> for PartialError {
     fn from(error: io::Error) -> Self {
-        Self::Blob(BlobError::of(error))
+        Self::Blob(BlobError::from(error))
     }
 }
 
@@ -309,7 +309,7 @@ impl Upload {
         if let Err(error) = came.file.write_all(bytes) {
             // Some of it may be on disk and some not: a disk that is full needs the room.
             self.kept = false;
-            return Err(BlobError::of(error));
+            return Err(BlobError::from(error));
         }
         came.hasher.update(bytes);
         came.bytes = came.bytes.saturating_add(bytes.len() as u64);
@@ -365,10 +365,11 @@ impl Upload {
     /// Makes a blob of it, still to be kept. The upload holds its turn until it is dropped, and leaves nothing then.
     ///
     /// # Errors
-    /// [`BlobError::Failed`].
+    /// [`BlobError::Failed`]. [`BlobError::Bucket`], and the bytes are there for the next try.
     pub fn take_blob(&mut self, blobs: &Blobs) -> Result<BlobWriter, BlobError> {
+        let carried = blobs.carry(self.digest(), self.file()?, self.bytes())?;
         let Came { file, hasher, bytes } = self.came.take().ok_or_else(gone)?;
-        blobs.adopt(&self.partials.path(&self.key), file, *hasher, bytes)
+        blobs.adopt(&self.partials.path(&self.key), (file, carried), *hasher, bytes)
     }
 }
 

@@ -107,7 +107,7 @@ fn a_stop_after_any_step_sends_the_same_bytes() {
 }
 
 #[test]
-fn after_a_missed_round_nothing_is_carried() {
+fn a_missed_round_that_came_to_nothing_is_as_if_it_had_not_been() {
     let market = market(TOP_K);
     let mut person = Person::new(&market, 4, BehaviourKind::Honest);
     let fails = Arc::clone(&person.engine.fails_next);
@@ -124,8 +124,51 @@ fn after_a_missed_round_nothing_is_carried() {
     assert!(done.unwrap().finished);
     assert_eq!(person.lost(), ["TRAINING_FAILED"]);
     assert_eq!(signed(&market, &person, 2), None);
-    let bare = expected(&market, &person, 3, None).0;
-    assert_eq!(sent(&market, &person, 3), bare);
+    let (_, left_out) = expected(&market, &person, 1, None);
+    let carrying = expected(&market, &person, 3, left_out.as_deref()).0;
+    assert_eq!(sent(&market, &person, 3), carrying);
+}
+
+#[test]
+fn of_an_update_that_nobody_took_nothing_is_carried() {
+    let market = market(TOP_K);
+    let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+    let asked_twice = |event: &Event| matches!(event, Event::Asked { round: Round(2), .. });
+    assert!(!person.run_until(&market, asked_twice).unwrap().finished);
+    // As if others had moved the model without it.
+    let folder = person.config.folder.join(market.task.to_string());
+    std::fs::remove_file(folder.join("1/receipt.json")).unwrap();
+    // The stop may come with the round trained already; then it is trained again.
+    let _ = std::fs::remove_file(folder.join("2/update.safetensors"));
+    assert!(person.run(&market, None).unwrap().finished);
+    assert_eq!(sent(&market, &person, 2), expected(&market, &person, 2, None).0);
+}
+
+#[test]
+fn what_a_round_carried_that_came_to_nothing_is_carried_again() {
+    for stop in [None, Some(Round(2)), Some(Round(3))] {
+        let market = market(TOP_K);
+        market.lie(Lie::Abandons);
+        let mut person = Person::new(&market, 4, BehaviourKind::Honest);
+        if let Some(stop) = stop {
+            let asked =
+                |event: &Event| matches!(event, Event::Asked { round, .. } if *round == stop);
+            assert!(!person.run_until(&market, asked).unwrap().finished);
+        }
+        assert!(person.run(&market, None).unwrap().finished);
+        let bases = [2, 3].map(|round| signed(&market, &person, round).unwrap().1);
+        assert_eq!(bases[0], bases[1], "round 2 did not move the model");
+        let (_, left_out) = expected(&market, &person, 1, None);
+        for round in [2, 3] {
+            let carrying = expected(&market, &person, round, left_out.as_deref()).0;
+            assert_eq!(sent(&market, &person, round), carrying, "round {round}, {stop:?}");
+        }
+        let folder = person.config.folder.join(market.task.to_string());
+        for round in 1..=3 {
+            let left = folder.join(format!("{round}/residual.safetensors"));
+            assert!(!left.exists(), "nothing is left of round {round}");
+        }
+    }
 }
 
 #[test]

@@ -30,7 +30,7 @@ pub(in crate::commands::bench) struct Actor {
 pub(in crate::commands::bench) struct Market {
     folder: tempfile::TempDir,
     coordinator: Option<Child>,
-    others: Vec<Child>,
+    others: Vec<(String, Child)>,
     pub(in crate::commands::bench) url: String,
     pub(in crate::commands::bench) actors: Vec<Actor>,
     arbiter: Address,
@@ -44,6 +44,8 @@ pub(in crate::commands::bench) struct Usage {
     pub(in crate::commands::bench) peak_mib: f64,
     /// Memory of its own now, without files that are mapped, in MiB.
     pub(in crate::commands::bench) own_mib: f64,
+    /// Resident memory now, in MiB.
+    pub(in crate::commands::bench) resident_mib: f64,
 }
 
 impl Market {
@@ -95,7 +97,7 @@ impl Market {
             arbiter: coordinator?,
         };
         std::fs::write(market.path("settings.toml"), settings)?;
-        market.start_coordinator()?;
+        market.start_coordinator("127.0.0.1:0")?;
         Ok(market)
     }
 
@@ -105,7 +107,9 @@ impl Market {
 
     fn command(&self, name: &str) -> anyhow::Result<Command> {
         let mut command = Command::new(std::env::current_exe()?);
-        let log = std::fs::File::create(self.path(&format!("{name}.log")))?;
+        let log = self.path(&format!("{name}.log"));
+        // Behind what an earlier process of that name said.
+        let log = std::fs::File::options().create(true).append(true).open(log)?;
         command.env("NO_COLOR", "1").stderr(log).stdin(Stdio::piped()).stdout(Stdio::null());
         Ok(command)
     }
@@ -115,19 +119,39 @@ impl Market {
         command.arg("--passphrase-file").arg(self.path(PASSPHRASE));
     }
 
-    fn start_coordinator(&mut self) -> anyhow::Result<()> {
+    /// Kills the coordinator as the system would, without a word, and starts it again on its port.
+    pub(in crate::commands::bench) fn restart_coordinator(&mut self) -> anyhow::Result<()> {
+        self.stop_coordinator()?;
+        let listen = self.url.trim_start_matches("http://").to_owned();
+        self.start_coordinator(&listen)
+    }
+
+    /// Kills the coordinator; its data folder is nobody's then.
+    pub(in crate::commands::bench) fn stop_coordinator(&mut self) -> anyhow::Result<()> {
+        if let Some(coordinator) = &mut self.coordinator {
+            coordinator.kill()?;
+            coordinator.wait()?;
+        }
+        Ok(())
+    }
+
+    fn start_coordinator(&mut self, listen: &str) -> anyhow::Result<()> {
         let address = self.path("address");
+        match std::fs::remove_file(&address) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
         let settings = self.path("settings.toml");
         let mut command = self.command("coordinator")?;
-        command.args(["coordinate", "--listen", "127.0.0.1:0", "--exit-with-parent"]);
+        command.args(["coordinate", "--listen", listen, "--exit-with-parent"]);
         command.args(["--engine", "reference"]);
         command.arg("--data").arg(self.path("market")).arg("--settings").arg(settings);
         command.arg("--genesis").arg(self.path("genesis.toml"));
         command.arg("--address-file").arg(&address);
         self.signing(&mut command, "coordinator");
-        self.coordinator = Some(command.spawn()?);
+        let coordinator = self.coordinator.insert(command.spawn()?);
         let begun = Instant::now();
-        while begun.elapsed() < PATIENCE {
+        while begun.elapsed() < PATIENCE && coordinator.try_wait()?.is_none() {
             if let Ok(text) = std::fs::read_to_string(&address) {
                 self.url = format!("http://{}", text.trim());
                 return Ok(());
@@ -143,7 +167,7 @@ impl Market {
         command.args(["provide", "--exit-with-parent", "--engine", "reference"]);
         command.args(["--market", &self.url]);
         self.signing(&mut command, "provider");
-        self.others.push(command.spawn()?);
+        self.others.push(("provider".to_owned(), command.spawn()?));
         Ok(())
     }
 
@@ -159,8 +183,53 @@ impl Market {
         command.args(["--data", "digits", "--rows", &format!("{}..{}", rows.start, rows.end)]);
         command.args(["--task", &task.to_string(), "--market", &self.url]);
         self.signing(&mut command, name);
-        self.others.push(command.spawn()?);
+        self.others.push((name.to_owned(), command.spawn()?));
         Ok(())
+    }
+
+    /// Kills somebody else's process without a word; whether there was one.
+    pub(in crate::commands::bench) fn kill(&mut self, name: &str) -> anyhow::Result<bool> {
+        let Some(at) = self.others.iter().position(|(known, _)| known == name) else {
+            return Ok(false);
+        };
+        let (_, mut child) = self.others.swap_remove(at);
+        child.kill()?;
+        child.wait()?;
+        Ok(true)
+    }
+
+    /// Whether nobody but coordinator and provider runs.
+    pub(in crate::commands::bench) fn alone(&self) -> bool {
+        self.others.iter().all(|(name, _)| name == "provider")
+    }
+
+    /// Those that have ended by themselves since the last call, and whether well.
+    pub(in crate::commands::bench) fn ended(&mut self) -> anyhow::Result<Vec<(String, bool)>> {
+        let mut ended = Vec::new();
+        let mut running = Vec::new();
+        for (name, mut child) in std::mem::take(&mut self.others) {
+            match child.try_wait()? {
+                Some(status) => ended.push((name, status.success())),
+                None => running.push((name, child)),
+            }
+        }
+        self.others = running;
+        Ok(ended)
+    }
+
+    /// Runs a command to its end, signed by somebody if named; what it printed, and whether it ended well.
+    pub(in crate::commands::bench) fn call(
+        &self,
+        arguments: &[&str],
+        signer: Option<&str>,
+    ) -> anyhow::Result<(String, bool)> {
+        let mut command = self.command("commands")?;
+        command.args(arguments);
+        if let Some(name) = signer {
+            self.signing(&mut command, name);
+        }
+        let output = command.stdout(Stdio::piped()).stdin(Stdio::null()).output()?;
+        Ok((String::from_utf8_lossy(&output.stdout).into_owned(), output.status.success()))
     }
 
     /// Publishes a task for all participants, with a model of 40 KB.
@@ -198,7 +267,8 @@ impl Market {
         Ok(id.context("`task publish` names no task")?.parse()?)
     }
 
-    fn log(&self, name: &str) -> String {
+    /// What somebody's processes said.
+    pub(in crate::commands::bench) fn log(&self, name: &str) -> String {
         let log = self.path(&format!("{name}.log"));
         std::fs::read_to_string(log).unwrap_or_else(|error| error.to_string())
     }
@@ -218,7 +288,8 @@ impl Market {
 
 impl Drop for Market {
     fn drop(&mut self) {
-        for child in self.others.iter_mut().chain(&mut self.coordinator) {
+        let others = self.others.iter_mut().map(|(_, child)| child);
+        for child in others.chain(&mut self.coordinator) {
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -244,5 +315,6 @@ fn usage(process: u32) -> Option<Usage> {
         Some(line.split_whitespace().next()?.parse::<f64>().ok()? / 1_024.0)
     };
     let cpu = Duration::from_millis(ticks * 1_000 / per_second);
-    Some(Usage { cpu, peak_mib: mib("VmHWM:")?, own_mib: mib("RssAnon:")? })
+    let (peak_mib, own_mib) = (mib("VmHWM:")?, mib("RssAnon:")?);
+    Some(Usage { cpu, peak_mib, own_mib, resident_mib: mib("VmRSS:")? })
 }

@@ -1,0 +1,277 @@
+//! Blobs in a bucket of a service that speaks S3 and checks signatures: what is acknowledged is there, a folder that lost
+//! its blobs has them again, and a bucket that fails costs nobody anything but time.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::StatusCode;
+use florin_coordinator::backup::{self, BackupError};
+use florin_coordinator::check::check;
+use florin_coordinator::config::Blobs;
+use florin_coordinator::store::Blobs as Store;
+use florin_coordinator::{Bucket, BucketError, Valuer, ValuerError};
+use florin_protocol::*;
+use florin_work::Outcome;
+
+use crate::bucket_service::{Door, service};
+use crate::shop::*;
+use crate::uploads_go_on::{End, Stand, delta};
+
+fn opened(settings: &Blobs) -> Result<Option<Bucket>, BucketError> {
+    Bucket::open(settings, |name| service().credential(name))
+}
+
+/// Waits until something is so; what changes it is under way.
+async fn until(what: impl Fn() -> bool) {
+    let waiting = async {
+        while !what() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), waiting).await.expect("it becomes so");
+}
+
+/// Everything that anybody may read of the first round.
+async fn public(shop: &Shop) -> Vec<Digest> {
+    let report: Signed<Report> =
+        shop.get(&format!("tasks/{}/rounds/1/report", shop.id)).await.unwrap();
+    assert!(matches!(report.body.outcome, RoundOutcome::Settled), "{:?}", report.body.outcome);
+    let (task, model) = (shop.id, report.body.model);
+    let needed = shop.host.read(|engine, _| engine.state().blobs()).await.unwrap();
+    assert!(needed.contains(&model) && needed.len() > 4, "{task}: {needed:?}");
+    needed.into_iter().collect()
+}
+
+async fn first_report(shop: &Shop) {
+    let id = shop.id;
+    let mut changes = shop.host.changes();
+    let wait = async {
+        loop {
+            changes.mark_unchanged();
+            let past = shop.host.read(move |engine, _| {
+                engine.state().tasks.get(&id).map_or(0, |task| task.past.len())
+            });
+            if past.await.unwrap() > 0 {
+                return;
+            }
+            changes.changed().await.unwrap();
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), wait).await.unwrap();
+}
+
+async fn enrolled(folder: &Path, settings: Blobs, valuer: Box<dyn Valuer>) -> Shop {
+    let spec = digits_spec();
+    let ledger = funded(&spec);
+    let shop = Shop::with(folder, spec, ledger, valuer, |config| config.blobs = settings);
+    shop.publish().await;
+    for i in 1..=4 {
+        shop.enrol(i).await.unwrap();
+    }
+    shop
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_market_whose_folder_lost_its_blobs_has_them_from_the_bucket() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = service().settings("lost");
+    let shop = enrolled(dir.path(), settings.clone(), work_valuer()).await;
+    shop.play_round().await;
+    first_report(&shop).await;
+    let needed = public(&shop).await;
+    // Longer than a part: it goes in several.
+    let long = vec![3; 9 * 1_024 * 1_024];
+    let long_digest = shop.host.blobs().put(&long).unwrap();
+    let (spec, ledger) = (shop.spec.clone(), shop.ledger.clone());
+    shop.stop().await;
+    fs::remove_dir_all(dir.path().join("blobs")).unwrap();
+    let bucket = opened(&settings).unwrap().unwrap();
+    let there = bucket.list().unwrap();
+    assert!(needed.iter().all(|digest| there.contains(digest)), "{needed:?} in {there:?}");
+    // The check of a folder misses them, unless it may ask the bucket.
+    let found = check(dir.path(), None, None).unwrap();
+    assert!(found.parts.iter().any(|part| part.code == "BLOB_MISSING"), "{found:?}");
+    let ask = |digest| Ok(there.contains(&digest));
+    let found = check(dir.path(), None, Some(&ask)).unwrap();
+    assert!(found.is_good(), "{found:?}");
+    // So does a restore.
+    let (dest, again) = (dir.path().join("backup"), dir.path().join("again"));
+    backup::copy_at_rest(dir.path(), &dest).unwrap();
+    backup::restore(&dest, &again, |copy, _| {
+        assert!(check(copy, None, Some(&ask)).unwrap().is_good());
+        Ok::<(), BackupError>(())
+    })
+    .unwrap();
+    let shop = Shop::with(&again, spec, ledger, work_valuer(), |config| config.blobs = settings);
+    for digest in needed {
+        let visible = shop.host.read(move |engine, _| engine.visibility(digest)).await.unwrap();
+        let (status, bytes) = shop.send("GET", &format!("blobs/{digest}"), Body::empty()).await;
+        match visible {
+            florin_coordinator::engine::Visibility::Public => {
+                assert_eq!((status, blob_digest(&bytes)), (StatusCode::OK, digest));
+            }
+            _ => assert_eq!(blob_digest(&shop.host.blobs().read(digest).unwrap()), digest),
+        }
+    }
+    assert_eq!(shop.host.blobs().read(long_digest).unwrap(), long);
+    // The next round goes on from there.
+    shop.play_round().await;
+    shop.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upload_to_a_bucket_that_is_down_is_refused_kept_and_taken_when_it_is_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let door = Door::open_to(service());
+    let settings = door.settings(service(), "down");
+    let stand = Stand::open(dir.path(), |config| config.blobs = settings).await;
+    let (bytes, length) = (delta(1), delta(1).len());
+    door.shut();
+    let answer = stand.append(1, 0, &bytes, End::Well).await;
+    assert_eq!(answer.code(), Code::StorageUnavailable);
+    assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(answer.offset(), Some(length as u64), "every byte is there for the next try");
+    assert_eq!(stand.here(1).await.unwrap(), length as u64);
+    // Everything else goes on meanwhile.
+    assert_eq!(stand.shop.view().await.phase, Phase::Revealing);
+    let again = stand.append(1, length, &[], End::Well).await;
+    assert_eq!(again.code(), Code::StorageUnavailable);
+    door.open();
+    let receipt = stand.append(1, length, &[], End::Well).await.receipt();
+    let update = blob_digest(&bytes);
+    assert_eq!(receipt.update, stand.header(1).body.digest());
+    stand.shop.stop().await;
+    let bucket = opened(&service().settings("down")).unwrap().unwrap();
+    assert!(bucket.list().unwrap().contains(&update), "what has a receipt is in the bucket");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_small_update_too_has_its_receipt_only_when_the_bucket_has_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let door = Door::open_to(service());
+    let shop = enrolled(dir.path(), door.settings(service(), "small"), work_valuer()).await;
+    shop.until(Phase::Committing).await;
+    let mut updates = Vec::new();
+    for i in 1..=4 {
+        updates.push((i, shop.update(i).await));
+    }
+    for (i, (header, _)) in &updates {
+        shop.commit(header, *i).await.unwrap();
+    }
+    let (i, (header, bytes)) = &updates[0];
+    door.shut();
+    let refused = shop.upload(header, bytes, *i).await.unwrap_err();
+    assert_eq!(refused.code, Code::StorageUnavailable);
+    assert!(!refused.message.contains("127.0.0.1"), "{refused}");
+    let taken = shop.host.read(|engine, _| engine.state().blobs()).await.unwrap();
+    assert!(!taken.contains(&header.update), "nobody was promised anything");
+    door.open();
+    shop.upload(header, bytes, *i).await.unwrap();
+    let bucket = opened(&service().settings("small")).unwrap().unwrap();
+    assert!(bucket.list().unwrap().contains(&header.update));
+    shop.stop().await;
+}
+
+/// Shuts the door to the bucket before its first work.
+struct Shutting(Box<dyn Valuer>, Arc<Door>, bool);
+
+impl Valuer for Shutting {
+    fn carry_out(
+        &mut self,
+        order: &WorkOrder,
+        drawn: &[u32],
+        spec: &TaskSpec,
+        blobs: &Store,
+    ) -> Result<Outcome, ValuerError> {
+        if !std::mem::replace(&mut self.2, true) {
+            self.1.shut();
+        }
+        self.0.carry_out(order, drawn, spec, blobs)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_round_waits_for_its_bucket_and_is_not_abandoned() {
+    let dir = tempfile::tempdir().unwrap();
+    let door = Arc::new(Door::open_to(service()));
+    let valuer = Box::new(Shutting(work_valuer(), Arc::clone(&door), false));
+    let shop = enrolled(dir.path(), door.settings(service(), "waits"), valuer).await;
+    shop.play_round().await;
+    let seen = shop.host.blobs().seen();
+    until(|| seen.number("put", "failed") > 0).await;
+    assert_eq!(shop.view().await.phase, Phase::Valuing);
+    door.open();
+    first_report(&shop).await;
+    public(&shop).await;
+    shop.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn other_bytes_in_the_bucket_are_our_fault_and_reach_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = service().settings("wrong");
+    let shop = enrolled(dir.path(), settings.clone(), work_valuer()).await;
+    let (spec, ledger) = (shop.spec.clone(), shop.ledger.clone());
+    shop.stop().await;
+    fs::remove_dir_all(dir.path().join("blobs")).unwrap();
+    let model = blob_digest(base_model());
+    overwrite(&settings, model, b"something else").await;
+    let shop =
+        Shop::with(dir.path(), spec, ledger, work_valuer(), |config| config.blobs = settings);
+    assert_eq!(shop.code("GET", &format!("blobs/{model}"), Body::empty()).await, Code::Internal);
+    assert_eq!(shop.host.blobs().seen().number("get", "wrong"), 1);
+    // Whoever has it may bring it again.
+    shop.host.blobs().put(base_model()).unwrap();
+    let (status, bytes) = shop.send("GET", &format!("blobs/{model}"), Body::empty()).await;
+    assert_eq!((status, blob_digest(&bytes)), (StatusCode::OK, model));
+    shop.stop().await;
+}
+
+/// Writes past the coordinator.
+async fn overwrite(settings: &Blobs, digest: Digest, bytes: &[u8]) {
+    use object_store::ObjectStoreExt;
+    let service = service();
+    let store = object_store::aws::AmazonS3Builder::new()
+        .with_endpoint(&service.endpoint)
+        .with_allow_http(true)
+        .with_bucket_name(&service.bucket)
+        .with_access_key_id(&service.key)
+        .with_secret_access_key(&service.secret)
+        .build()
+        .unwrap();
+    let (_, prefix) = settings.url.as_ref().unwrap().rsplit_once('/').unwrap();
+    let key = object_store::path::Path::from(format!("{prefix}/{digest}"));
+    store.head(&key).await.expect("it is there");
+    store.put(&key, bytes.to_vec().into()).await.unwrap();
+}
+
+#[test]
+fn what_is_wrong_with_a_bucket_is_named_at_the_start_and_never_a_key() {
+    let fine = service().settings("start");
+    opened(&fine).unwrap();
+    let said = |settings: &Blobs, key: &str, secret: &str| {
+        let error = Bucket::open(settings, |name| match name {
+            "AWS_ACCESS_KEY_ID" => Some(key.to_owned()),
+            "AWS_SECRET_ACCESS_KEY" => Some(secret.to_owned()),
+            _ => None,
+        });
+        let text = format!("{0} {0:?}", error.unwrap_err());
+        assert!(!text.contains(key) && !text.contains(secret), "{text}");
+        text
+    };
+    let (key, secret) = (&service().key, &service().secret);
+    let elsewhere = Blobs { url: Some("s3://nobodys".to_owned()), ..fine.clone() };
+    let text = said(&elsewhere, key, secret);
+    assert!(text.contains("there is no bucket s3://nobodys/") && text.contains("[BUCKET_MISSING]"));
+    for (key, secret) in [(key.as_str(), "anotherSecret"), ("AKIANOBODY", secret.as_str())] {
+        let text = said(&fine, key, secret);
+        assert!(text.contains("refuses these credentials") && text.contains("BUCKET_FORBIDDEN"));
+    }
+    let door = Door::open_to(service());
+    door.shut();
+    let text = said(&door.settings(service(), "start"), key, secret);
+    assert!(text.contains("cannot be reached") && text.contains("BUCKET_UNREACHABLE"), "{text}");
+}

@@ -1,0 +1,128 @@
+//! A service that speaks S3 for all tests of this process, and a door before it that can be shut.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use florin_coordinator::config::Blobs;
+use serde::Deserialize;
+
+/// moto's server, with one bucket in it and one key that may use it.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Service {
+    pub(crate) endpoint: String,
+    pub(crate) bucket: String,
+    pub(crate) key: String,
+    pub(crate) secret: String,
+}
+
+impl Service {
+    /// What a variable of the environment would say of who asks.
+    pub(crate) fn credential(&self, variable: &str) -> Option<String> {
+        match variable {
+            "AWS_ACCESS_KEY_ID" => Some(self.key.clone()),
+            "AWS_SECRET_ACCESS_KEY" => Some(self.secret.clone()),
+            _ => None,
+        }
+    }
+
+    /// A part of the bucket that no other test uses.
+    pub(crate) fn settings(&self, test: &str) -> Blobs {
+        Blobs {
+            url: Some(format!("s3://{}/{test}", self.bucket)),
+            endpoint: Some(self.endpoint.clone()),
+            ..Blobs::default()
+        }
+    }
+}
+
+/// The service; it ends with this process, whose end of its input it reads.
+pub(crate) fn service() -> &'static Service {
+    static SERVICE: OnceLock<(Service, Mutex<Child>)> = OnceLock::new();
+    let (service, _) = SERVICE.get_or_init(|| {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let packages = root.join(".tools/s3");
+        assert!(packages.is_dir(), "{} is missing: run `cargo xtask setup`", packages.display());
+        let mut python = Command::new("python3");
+        python.env("PYTHONPATH", &packages).arg(root.join("tests/s3/server.py"));
+        let started = python.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = started.expect("python3 starts");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let service = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line}: {error}"));
+        (service, Mutex::new(child))
+    });
+    service
+}
+
+/// A way to the service that can be shut: then nobody gets through, nor does what is under way.
+pub(crate) struct Door {
+    address: SocketAddr,
+    inner: Arc<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    shut: AtomicBool,
+    lines: Mutex<Vec<TcpStream>>,
+}
+
+impl Door {
+    pub(crate) fn open_to(service: &Service) -> Self {
+        let to = service.endpoint.strip_prefix("http://").unwrap().to_owned();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let inner = Arc::new(Inner::default());
+        let seen = Arc::clone(&inner);
+        std::thread::spawn(move || {
+            for line in listener.incoming() {
+                if let (Ok(here), Ok(there)) = (line, TcpStream::connect(&to)) {
+                    seen.let_through(&here, &there);
+                }
+            }
+        });
+        Self { address, inner }
+    }
+
+    pub(crate) fn settings(&self, service: &Service, test: &str) -> Blobs {
+        let endpoint = Some(format!("http://{}", self.address));
+        Blobs { endpoint, patience_ms: 2_000, ..service.settings(test) }
+    }
+
+    pub(crate) fn shut(&self) {
+        self.inner.shut.store(true, Ordering::SeqCst);
+        for line in self.inner.lines.lock().unwrap().drain(..) {
+            // It may have ended by itself.
+            let _ = line.shutdown(Shutdown::Both);
+        }
+    }
+
+    pub(crate) fn open(&self) {
+        self.inner.shut.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Inner {
+    fn let_through(&self, here: &TcpStream, there: &TcpStream) {
+        let mut lines = self.lines.lock().unwrap();
+        if self.shut.load(Ordering::SeqCst) {
+            return;
+        }
+        for (from, to) in [(here, there), (there, here)] {
+            let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+            lines.push(from.try_clone().unwrap());
+            std::thread::spawn(move || {
+                // A line that breaks is what this is for.
+                let _ = carry(&mut from, &mut to);
+                let _ = to.shutdown(Shutdown::Write);
+            });
+        }
+    }
+}
+
+fn carry(from: &mut impl Read, to: &mut impl Write) -> io::Result<u64> {
+    io::copy(from, to)
+}

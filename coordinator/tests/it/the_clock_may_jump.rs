@@ -1,0 +1,92 @@
+//! A coordinator that is started again with another clock, ahead or behind, goes on: time does not run backwards, what was
+//! due is over, and nothing is paid twice.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::sync::Arc;
+
+use florin_coordinator::engine::Event;
+use florin_protocol::{Round, Tick};
+
+use crate::restart_continues::{Coordinator, ends, events, new_ledger, posted, start, start_at};
+use crate::support::FakeLedger;
+
+/// When the task is played, in milliseconds.
+const PLAYED: u64 = 1_000;
+/// Further than any deadline of a round, and short of the task's expiry.
+const LATER: Tick = Tick(PLAYED + 100_000);
+/// Before anything happened.
+const EARLIER: Tick = Tick(0);
+
+/// A journal cut off behind each of its records, and the ledger that has heard of what it says.
+struct Cuts {
+    journal: Vec<u8>,
+    expected: (Vec<florin_protocol::Digest>, florin_protocol::Amount),
+    ledger: Arc<FakeLedger>,
+}
+
+impl Cuts {
+    async fn of_a_whole_task() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let ledger = new_ledger();
+        let whole = start(dir.path(), &ledger, 0);
+        let expected = whole.play().await;
+        whole.stop().await;
+        let journal = fs::read(dir.path().join("journal")).unwrap();
+        Self { journal, expected, ledger }
+    }
+
+    /// Those with a record before them.
+    fn ends(&self) -> Vec<usize> {
+        ends(&self.journal).split_off(1)
+    }
+
+    fn start(
+        &self,
+        end: usize,
+        now: Tick,
+        ledger: &Arc<FakeLedger>,
+    ) -> (Coordinator, tempfile::TempDir) {
+        let known = posted(&self.journal[..end]);
+        let settled = self.ledger.books.lock().unwrap().finals.clone();
+        let known = settled.into_iter().filter(|settlement| known.contains(&settlement.round));
+        ledger.books.lock().unwrap().finals.extend(known);
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("journal"), &self.journal[..end]).unwrap();
+        (start_at(dir.path(), ledger, now), dir)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_with_an_earlier_clock_comes_to_the_same_reports_and_pays_once() {
+    let cuts = Cuts::of_a_whole_task().await;
+    for end in cuts.ends() {
+        let ledger = new_ledger();
+        let (host, _dir) = cuts.start(end, EARLIER, &ledger);
+        let played = host.play().await;
+        let now = host.host.read(|engine, _| engine.state().now).await.unwrap();
+        host.stop().await;
+        assert_eq!((played, now), (cuts.expected.clone(), Tick(PLAYED)), "cut at {end}");
+        let (settled, again) = (&cuts.ledger.books, &ledger.books);
+        assert_eq!(again.lock().unwrap().finals, settled.lock().unwrap().finals, "cut at {end}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_with_a_later_clock_ends_what_was_due_and_pays_each_round_once() {
+    let cuts = Cuts::of_a_whole_task().await;
+    for end in cuts.ends() {
+        let valued = |event: &Event| matches!(event, Event::Valued { .. });
+        let before = events(&cuts.journal[..end]).into_iter().filter(valued).count();
+        let ledger = new_ledger();
+        let (host, _dir) = cuts.start(end, LATER, &ledger);
+        let (reports, _) = host.play().await;
+        host.stop().await;
+        assert_eq!(reports.len(), 3, "cut at {end}");
+        assert_eq!(reports[..before], cuts.expected.0[..before], "cut at {end}");
+        let settled: Vec<Round> =
+            ledger.books.lock().unwrap().finals.iter().map(|settlement| settlement.round).collect();
+        let once: BTreeSet<Round> = settled.iter().copied().collect();
+        assert!(settled.is_sorted() && once.len() == settled.len(), "cut at {end}: {settled:?}");
+    }
+}

@@ -1,0 +1,308 @@
+//! `florin bench soak`: a market for as long as it is asked for, in which somebody is killed every minute. Every process
+//! is one of its own. What counts at the end: memory that does not grow but by what is to be kept, books that are in order,
+//! and rounds that anybody can recompute.
+
+mod memory;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use florin_participant::{Client, ClientConfig};
+use florin_protocol::{Phase, TaskId};
+
+use super::Row;
+use super::server::market::Market;
+use crate::cli::BenchSoak;
+use crate::show;
+use memory::{Look, Memory};
+
+/// Snapshots are due often, so that they are part of it.
+const SETTINGS: &str = "[journal]\nsnapshot_events = 2000\n";
+/// Rows of the digits, dealt out among the participants.
+const ROWS: usize = 1_797;
+/// Between two looks at the processes.
+const POLL: Duration = Duration::from_millis(200);
+/// Between two looks at the coordinator's memory.
+const LOOK: Duration = Duration::from_secs(5);
+/// How long a task may take to end once its buyer has closed it.
+const LAST: Duration = Duration::from_secs(600);
+/// Most memory at the end, in MiB.
+const MEMORY_MIB: f64 = 512.0;
+/// How often the state's bytes may be in memory: as the state, twice as long there as on disk, and as a snapshot on its way.
+const COPIES: f64 = 3.0;
+/// Most that a round may cost beyond that, in KiB.
+const BEYOND_KIB: f64 = 20.0;
+
+/// Who is killed, in this order. In the second half of the time the coordinator is left alone, so that what it would lose
+/// bit by bit has time to show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Victim {
+    Participant,
+    Provider,
+    Coordinator,
+}
+
+const TURNS: [Victim; 3] = [Victim::Participant, Victim::Provider, Victim::Coordinator];
+
+/// A market that is soaked.
+struct Soak {
+    market: Market,
+    names: Vec<String>,
+    tasks: Vec<TaskId>,
+    /// Rounds with a report, of all tasks.
+    rounds: u32,
+    kills: [u32; TURNS.len()],
+    turns: usize,
+    /// Who ended without having been killed, and not well.
+    gave_up: Vec<String>,
+    memory: Memory,
+    begun: Instant,
+}
+
+pub(super) fn run(arguments: &BenchSoak) -> anyhow::Result<Vec<Row>> {
+    let length = Duration::from_secs(u64::from(arguments.minutes) * 60);
+    let every = Duration::from_secs(u64::from(arguments.kill_every));
+    let mut soak = Soak::open(arguments.participants)?;
+    let mut killed = Instant::now();
+    while soak.begun.elapsed() < length {
+        soak.keep_working()?;
+        if killed.elapsed() >= every {
+            killed = Instant::now();
+            soak.kill_next(soak.begun.elapsed() < length / 2)?;
+        }
+        std::thread::sleep(POLL);
+    }
+    soak.end()?;
+    let mut rows = soak.figures(arguments.participants);
+    rows.extend(soak.verdict()?);
+    Ok(rows)
+}
+
+impl Soak {
+    fn open(participants: u32) -> anyhow::Result<Self> {
+        let names: Vec<String> = (0..participants).map(|n| format!("participant-{n}")).collect();
+        let named: Vec<&str> = names.iter().map(String::as_str).collect();
+        let mut market = Market::open_with(0, &named, SETTINGS)?;
+        market.start_provider()?;
+        Ok(Self {
+            market,
+            names,
+            tasks: Vec::new(),
+            rounds: 0,
+            kills: [0; TURNS.len()],
+            turns: 0,
+            gave_up: Vec::new(),
+            memory: Memory::default(),
+            begun: Instant::now(),
+        })
+    }
+
+    /// Looks at memory, tasks and processes; publishes the next task when everybody is done with the last one.
+    fn keep_working(&mut self) -> anyhow::Result<()> {
+        self.look(LOOK)?;
+        for (name, well) in self.market.ended()? {
+            if !well || name == "provider" {
+                let said = self.market.log(&name);
+                let last: Vec<&str> = said.lines().rev().take(3).collect();
+                self.gave_up.push(format!("{name}: {}", last.join(" / ")));
+            }
+        }
+        if self.market.alone() {
+            let task = self.publish()?;
+            self.tasks.push(task);
+            for at in 0..self.names.len() {
+                self.start(at)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn publish(&self) -> anyhow::Result<TaskId> {
+        let text = include_str!("task.toml")
+            .replace("@SALT@", &self.tasks.len().to_string())
+            .replace("@COHORT@", &self.names.len().to_string());
+        self.market.publish_task(&text)
+    }
+
+    /// Starts a participant of the running task.
+    fn start(&mut self, at: usize) -> anyhow::Result<()> {
+        let task = *self.tasks.last().context("a task is published before anybody takes part")?;
+        let name = self.names.get(at).context("every participant has a name")?.clone();
+        let share = |at: usize| ROWS.saturating_mul(at) / self.names.len().max(1);
+        let rows = share(at)..share(at.saturating_add(1));
+        self.market.start_participant(&name, task, rows)
+    }
+
+    /// Kills whose turn it is, and starts it again.
+    fn kill_next(&mut self, anybody: bool) -> anyhow::Result<()> {
+        if !anybody && TURNS.get(self.turns % TURNS.len()) == Some(&Victim::Coordinator) {
+            self.turns = self.turns.saturating_add(1);
+        }
+        let turn = self.turns;
+        self.turns = turn.saturating_add(1);
+        let place = turn % TURNS.len();
+        let victim = TURNS.get(place).copied().context("a turn is somebody's")?;
+        let there = match victim {
+            Victim::Coordinator => {
+                self.look(Duration::ZERO)?;
+                self.market.restart_coordinator()?;
+                self.memory.restarted();
+                true
+            }
+            Victim::Provider => {
+                let there = self.market.kill("provider")?;
+                self.market.start_provider()?;
+                there
+            }
+            Victim::Participant => {
+                let at = turn / TURNS.len() % self.names.len().max(1);
+                let name = self.names.get(at).context("every participant has a name")?.clone();
+                let there = self.market.kill(&name)?;
+                if there {
+                    self.start(at)?;
+                }
+                there
+            }
+        };
+        if let Some(count) = self.kills.get_mut(place).filter(|_| there) {
+            *count = count.saturating_add(1);
+        }
+        Ok(())
+    }
+
+    fn client(&self) -> anyhow::Result<Client> {
+        Ok(Client::connect(&ClientConfig::at(&self.market.url))?)
+    }
+
+    /// Counts rounds and measures the coordinator's memory, if that was long enough ago.
+    fn look(&mut self, after: Duration) -> anyhow::Result<()> {
+        if self.memory.last().is_some_and(|last| self.begun.elapsed() < last + after) {
+            return Ok(());
+        }
+        let client = self.client()?;
+        let mut rounds = 0u32;
+        for task in &self.tasks {
+            rounds = rounds.saturating_add(client.task(*task)?.reported);
+        }
+        self.rounds = rounds;
+        let mib = self.market.usage()?.resident_mib;
+        self.memory.add(Look { at: self.begun.elapsed(), rounds, mib });
+        Ok(())
+    }
+
+    /// Closes the last task, and waits until everybody is done with it.
+    fn end(&mut self) -> anyhow::Result<()> {
+        self.look(Duration::ZERO)?;
+        if let Some(task) = self.tasks.last() {
+            let task = task.to_string();
+            let arguments = ["task", "close", &task, "--market", &self.market.url];
+            let (_, closed) = self.market.call(&arguments, Some("buyer"))?;
+            ensure!(closed, "task {task} cannot be closed:\n{}", self.market.log("commands"));
+        }
+        let begun = Instant::now();
+        while begun.elapsed() < LAST && !self.market.alone() {
+            for (name, well) in self.market.ended()? {
+                if !well {
+                    self.gave_up.push(name);
+                }
+            }
+            std::thread::sleep(POLL);
+        }
+        ensure!(self.market.alone(), "participants did not end within {} s", LAST.as_secs());
+        let client = self.client()?;
+        for task in &self.tasks {
+            let phase = client.task(*task)?.phase;
+            ensure!(phase == Phase::Done, "task {task} is not over, but {phase:?}");
+        }
+        self.rounds = self.tasks.iter().try_fold(0u32, |sum, task| {
+            anyhow::Ok(sum.saturating_add(client.task(*task)?.reported))
+        })?;
+        Ok(())
+    }
+
+    fn figures(&self, participants: u32) -> Vec<Row> {
+        let minutes = self.begun.elapsed().as_secs_f64() / 60.0;
+        let name = format!("{participants} participants, a provider, a coordinator, for");
+        let mut rows = vec![
+            Row::plain(name, minutes, "min"),
+            Row::at_least("  rounds reported", f64::from(self.rounds), "", 1.0),
+            Row::plain("  tasks", count(self.tasks.len()), ""),
+        ];
+        for (victim, kills) in TURNS.iter().zip(self.kills) {
+            let name = format!("  {victim:?} killed and started again").to_lowercase();
+            rows.push(Row::plain(name, f64::from(kills), "times"));
+        }
+        rows.push(Row::at_most("processes that gave up", count(self.gave_up.len()), "", 0.0));
+        for who in &self.gave_up {
+            anstream::eprintln!("{}gave up: {who}{:#}", show::BAD, show::BAD);
+        }
+        for share in [10, 50, 100] {
+            let name = format!("coordinator's resident memory after {share} % of the time");
+            rows.push(Row::plain(name, self.memory.at(share), "MiB"));
+        }
+        rows.push(Row::below("  highest seen", self.memory.highest(), "MiB", MEMORY_MIB));
+        let grows = self.memory.growth_kib();
+        if let Some(state) = state_kib(&self.market.path("market"), &self.memory) {
+            rows.push(Row::plain("  the state's own bytes, a round", state, "KiB"));
+            let most = COPIES * state + BEYOND_KIB;
+            rows.push(Row::at_most(
+                "  growth against three times that and 20 KiB",
+                grows,
+                "KiB",
+                most,
+            ));
+        }
+        rows
+    }
+
+    /// Everything is read back and recomputed.
+    fn verdict(&mut self) -> anyhow::Result<Vec<Row>> {
+        let (mut recomputed, mut differences) = (0u64, 0usize);
+        for task in &self.tasks {
+            let task = task.to_string();
+            let url = self.market.url.as_str();
+            let arguments = ["audit", &task, "--market", url, "--engine", "reference", "--json"];
+            let (said, _) = self.market.call(&arguments, None)?;
+            let found: serde_json::Value = serde_json::from_str(&said)
+                .with_context(|| format!("audit of {task}:\n{}", self.market.log("commands")))?;
+            recomputed += found.get("rounds").and_then(serde_json::Value::as_u64).unwrap_or(0);
+            let list = found.get("differences").and_then(serde_json::Value::as_array);
+            differences += list.map_or(1, Vec::len);
+        }
+        self.market.stop_coordinator()?;
+        let data = self.market.path("market").display().to_string();
+        let (said, in_order) = self.market.call(&["ledger", "verify", "--data", &data], None)?;
+        let check = ["coordinate", "--check", "--data", &data];
+        let (found, whole) = self.market.call(&check, Some("coordinator"))?;
+        for (text, _) in [(said, in_order), (found, whole)].iter().filter(|(_, good)| !good) {
+            anstream::eprintln!("{text}{}", self.market.log("commands"));
+        }
+        let faults = |good: bool| if good { 0.0 } else { 1.0 };
+        let (all, again) = (f64::from(self.rounds), u32::try_from(recomputed)?);
+        Ok(vec![
+            Row::at_least("rounds that an auditor recomputed", f64::from(again), "", all),
+            Row::at_most("  differences that it found", count(differences), "", 0.0),
+            Row::at_most("faults that `ledger verify` found", faults(in_order), "", 0.0),
+            Row::at_most("faults that `coordinate --check` found", faults(whole), "", 0.0),
+        ])
+    }
+}
+
+fn count(things: usize) -> f64 {
+    f64::from(u32::try_from(things).unwrap_or(u32::MAX))
+}
+
+/// The bytes of the state for one round, as the newest snapshot has them.
+fn state_kib(data: &Path, memory: &Memory) -> Option<f64> {
+    let entries = std::fs::read_dir(data).ok()?.flatten();
+    let snapshots = entries.filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        let found = entry.metadata().ok()?;
+        let since = found.modified().ok()?.elapsed().ok()?;
+        name.starts_with("snapshot-").then_some((since, found.len()))
+    });
+    let (since, bytes) = snapshots.min()?;
+    let rounds = memory.rounds_before(since)?;
+    Some(f64::from(u32::try_from(bytes / 1_024).ok()?) / f64::from(rounds))
+}
