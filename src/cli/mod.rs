@@ -6,6 +6,7 @@ mod chain;
 mod data;
 mod keeping;
 mod market;
+mod sim;
 mod tools;
 mod wallet;
 
@@ -28,6 +29,7 @@ pub(crate) use chain::{
 pub(crate) use data::{Data, DataShow, DataSplit};
 pub(crate) use keeping::{Backup, Restore};
 pub(crate) use market::{Coordinate, Experiment, LedgerCommand, Participate, Provide};
+pub(crate) use sim::{PlayArg, ScenarioArg, Sim, SimCompare, SimList, SimRun, SimSweep};
 pub(crate) use tools::{Bench, BenchName, BenchSoak, BenchUploads, Demo, Doctor, Fuzz, PeerArg};
 pub(crate) use wallet::{Wallet, WalletExport, WalletImport, WalletNew, WalletShow};
 
@@ -116,6 +118,9 @@ pub(crate) enum Command {
     /// Look at data, and cut it into shards
     #[command(subcommand)]
     Data(Data),
+    /// The incentive laboratory: what honesty and its alternatives earn, on the code that pays
+    #[command(subcommand)]
+    Sim(Sim),
     /// Print the OpenAPI description of a coordinator's interface, which it also serves at /openapi.json
     Openapi,
     /// What this machine has, what is missing, and what to do about it

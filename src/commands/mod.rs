@@ -15,6 +15,7 @@ mod openapi;
 mod participate;
 mod provide;
 mod restore;
+mod sim;
 mod statement;
 pub(crate) mod task;
 mod transfer;
@@ -48,6 +49,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Participate(command) => participate::run(&command),
         Command::Provide(command) => provide::run(&command),
         Command::Restore(command) => restore::run(&command),
+        Command::Sim(command) => sim::run(command),
         Command::Statement(command) => statement::run(&command),
         Command::Task(command) => task::run(command),
         Command::Transfer(command) => transfer::run(&command),

@@ -11,7 +11,7 @@ use repository::{Repository, TextFile};
 use source::Source;
 
 /// Which of our crates each may use; what is not listed is refused.
-const ARROWS: [(&str, &[&str]); 9] = [
+const ARROWS: [(&str, &[&str]); 10] = [
     ("florin-protocol", &[]),
     ("florin-contribution", &[]),
     ("florin-learning", &[]),
@@ -38,6 +38,17 @@ const ARROWS: [(&str, &[&str]); 9] = [
         ],
     ),
     (
+        "florin-sim",
+        &[
+            "florin-protocol",
+            "florin-contribution",
+            "florin-learning",
+            "florin-work",
+            "florin-ledger",
+            "florin-coordinator",
+        ],
+    ),
+    (
         "florin",
         &[
             "florin-protocol",
@@ -47,6 +58,7 @@ const ARROWS: [(&str, &[&str]); 9] = [
             "florin-ledger",
             "florin-coordinator",
             "florin-participant",
+            "florin-sim",
         ],
     ),
     ("xtask", &[]),

@@ -1,0 +1,122 @@
+//! Randomness that repeats: every purpose has a stream of its own, so that drawing more for one shifts no other.
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+
+/// The generator of `seed` for a purpose, and for the part of it that `at` names: a member, a round.
+#[must_use]
+pub fn stream(seed: u64, purpose: &str, at: [u64; 2]) -> ChaCha8Rng {
+    let mut hasher = blake3_of(purpose);
+    for number in [seed, at[0], at[1]] {
+        hasher.extend_from_slice(&number.to_le_bytes());
+    }
+    ChaCha8Rng::from_seed(florin_protocol::blob_digest(&hasher).0)
+}
+
+fn blake3_of(purpose: &str) -> Vec<u8> {
+    let mut bytes = b"florin sim stream ".to_vec();
+    bytes.extend_from_slice(purpose.as_bytes());
+    bytes.push(0);
+    bytes
+}
+
+/// A number in [0, 1) with 53 random bits.
+pub fn unit(rng: &mut impl Rng) -> f64 {
+    (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+/// A number below `bound`, which must not be zero; every one equally likely to within one in 2⁶⁴.
+pub fn below(rng: &mut impl Rng, bound: u64) -> u64 {
+    debug_assert!(bound > 0, "a number below nothing");
+    let product = u128::from(rng.next_u64()) * u128::from(bound);
+    (product >> 64) as u64
+}
+
+/// Normally distributed, mean 0 and standard deviation 1 (G. E. P. Box and M. E. Muller, 1958).
+pub fn normal(rng: &mut impl Rng) -> f64 {
+    let radius = (-2.0 * (1.0 - unit(rng)).ln()).sqrt();
+    radius * (std::f64::consts::TAU * unit(rng)).cos()
+}
+
+/// As many parts as asked, which sum to one: a draw from a symmetric Dirichlet distribution.
+pub fn dirichlet(rng: &mut impl Rng, alpha: f64, parts: usize) -> Vec<f64> {
+    let mut shares: Vec<f64> = (0..parts).map(|_| gamma(rng, alpha)).collect();
+    let sum: f64 = shares.iter().sum();
+    if sum > 0.0 {
+        shares.iter_mut().for_each(|share| *share /= sum);
+    } else {
+        // All underflowed, as for a tiny alpha: one part has everything.
+        let at = below(rng, parts.max(1) as u64) as usize;
+        shares.iter_mut().enumerate().for_each(|(i, share)| *share = f64::from(u8::from(i == at)));
+    }
+    shares
+}
+
+/// Gamma distributed with scale 1 (G. Marsaglia and W. W. Tsang, 2000).
+fn gamma(rng: &mut impl Rng, shape: f64) -> f64 {
+    if shape < 1.0 {
+        let boost = (1.0 - unit(rng)).powf(1.0 / shape);
+        return gamma(rng, shape + 1.0) * boost;
+    }
+    let d = shape - 1.0 / 3.0;
+    let c = 1.0 / (9.0 * d).sqrt();
+    loop {
+        let x = normal(rng);
+        let v = (1.0 + c * x).powi(3);
+        if v > 0.0 && (1.0 - unit(rng)).ln() < 0.5 * x * x + d - d * v + d * v.ln() {
+            return d * v;
+        }
+    }
+}
+
+/// A direction in so many dimensions, of this length.
+pub fn direction(rng: &mut impl Rng, dimensions: usize, length: f64) -> Vec<f32> {
+    let mut out: Vec<f64> = (0..dimensions).map(|_| normal(rng)).collect();
+    let norm = out.iter().map(|x| x * x).sum::<f64>().sqrt().max(f64::MIN_POSITIVE);
+    out.iter_mut().for_each(|x| *x *= length / norm);
+    out.into_iter().map(|x| x as f32).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_repeat_and_differ() {
+        let first = |seed, purpose, at| stream(seed, purpose, at).next_u64();
+        assert_eq!(first(1, "a", [0, 0]), first(1, "a", [0, 0]));
+        let all = [
+            first(1, "a", [0, 0]),
+            first(2, "a", [0, 0]),
+            first(1, "b", [0, 0]),
+            first(1, "a", [1, 0]),
+            first(1, "a", [0, 1]),
+        ];
+        let different: std::collections::BTreeSet<u64> = all.into_iter().collect();
+        assert_eq!(different.len(), all.len());
+    }
+
+    #[test]
+    fn moments_are_those_of_the_distributions() {
+        let rng = &mut stream(3, "test", [0, 0]);
+        let n = 20_000;
+        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+        let normals: Vec<f64> = (0..n).map(|_| normal(rng)).collect();
+        assert!(mean(&normals).abs() < 0.03);
+        let squares: Vec<f64> = normals.iter().map(|x| x * x).collect();
+        assert!((mean(&squares) - 1.0).abs() < 0.05);
+        for shape in [0.3, 1.0, 4.0] {
+            let gammas: Vec<f64> = (0..n).map(|_| gamma(rng, shape)).collect();
+            assert!((mean(&gammas) - shape).abs() < 0.06 * (1.0 + shape), "{shape}");
+        }
+        for alpha in [0.01, 0.5, 10.0] {
+            let shares = dirichlet(rng, alpha, 7);
+            assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+        }
+        let counts = (0..30_000).fold([0u32; 3], |mut counts, _| {
+            counts[below(rng, 3) as usize] += 1;
+            counts
+        });
+        assert!(counts.iter().all(|n| (9_700..10_300).contains(n)), "{counts:?}");
+    }
+}

@@ -1,0 +1,28 @@
+//! The incentive laboratory: what honesty and its alternatives earn, measured on the code that really pays.
+//!
+//! A [`Scenario`] says who takes part, what they do, by which rule they are paid and what is to be found out. [`run`]
+//! plays it under virtual time, once for each seed: the coordinator's engine takes every message, `florin-work` values
+//! every round, [`florin_protocol::close_round`] decides every payout, and the ledger's own rules move every token. What
+//! is left out are sockets, files and signatures; nothing else is imitated. The same seed gives the same bytes, whatever
+//! the number of threads.
+//!
+//! * [`scenario`] is what is asked, as a file.
+//! * [`population`] is who is there: shards of rows, machines, lines, costs.
+//! * [`strategy`] is what they do with it.
+//! * [`market`] is the engine, the books and the virtual clock.
+//! * [`mechanism`] is how a round becomes scores: the market's own way, and those it is held against.
+//! * [`measure`] is what came of it, seed by seed and over all seeds.
+
+pub mod draw;
+pub mod market;
+pub mod measure;
+pub mod mechanism;
+mod parallel;
+mod play;
+pub mod population;
+pub mod results;
+pub mod scenario;
+pub mod strategy;
+
+pub use play::{Played, SimError, play};
+pub use scenario::{Scenario, ScenarioError};

@@ -1,0 +1,203 @@
+//! What the engine asks for, done at once; and the end of a task, when everything final is claimed.
+
+use std::collections::VecDeque;
+
+use florin_coordinator::engine::{Effect, Event, ProofTree};
+use florin_coordinator::host::settlement;
+use florin_learning::mapped::MEMORY;
+use florin_ledger::state::ApplyError;
+use florin_ledger::{Action, Claim, Refusal};
+use florin_protocol::merkle::Totals;
+use florin_protocol::{Address, Digest, Rejection, Round, TaskId, blob_digest};
+use florin_work::{Inputs, WorkError};
+
+use super::{BUYER, COORDINATOR, Market, MarketError, SHOWN, Seat};
+
+enum Unheard {
+    Refused(Rejection),
+    Halted(MarketError),
+}
+
+impl From<MarketError> for Unheard {
+    fn from(error: MarketError) -> Self {
+        Self::Halted(error)
+    }
+}
+
+impl Market {
+    /// Tells the engine something that it must take.
+    pub(super) fn say(&mut self, event: &Event) -> Result<(), MarketError> {
+        let what: String = format!("{event:?}").chars().take(SHOWN).collect();
+        self.hear(event).map_err(|unheard| match unheard {
+            Unheard::Refused(why) => MarketError::Engine { what, why },
+            Unheard::Halted(error) => error,
+        })
+    }
+
+    /// Tells the engine something that it may refuse; says whether it took it.
+    pub(super) fn try_to_say(&mut self, event: &Event) -> Result<bool, MarketError> {
+        match self.hear(event) {
+            Ok(()) => Ok(true),
+            Err(Unheard::Refused(_)) => Ok(false),
+            Err(Unheard::Halted(error)) => Err(error),
+        }
+    }
+
+    /// Tells the engine something, and sees to what it asks for.
+    fn hear(&mut self, event: &Event) -> Result<(), Unheard> {
+        let applied = self.engine.apply(event, self.now).map_err(Unheard::Refused)?;
+        let mut wanted: VecDeque<Effect> = applied.effects.into();
+        while let Some(effect) = wanted.pop_front() {
+            let Some(answer) = self.see_to(effect)? else { continue };
+            let applied = self.engine.apply(&answer, self.now).map_err(|why| {
+                MarketError::Engine { what: format!("the answer to {effect:?}"), why }
+            })?;
+            wanted.extend(applied.effects);
+        }
+        Ok(())
+    }
+
+    fn see_to(&mut self, effect: Effect) -> Result<Option<Event>, MarketError> {
+        Ok(match effect {
+            Effect::Disclose { task, round } => {
+                let rows = self.shown()?;
+                let shown = blob_digest(&rows);
+                self.blobs.insert(shown, rows);
+                Some(Event::Disclosed { task, round, shown })
+            }
+            Effect::Value { task, round } => Some(self.value(task, round)?),
+            Effect::Post { task, round } => {
+                let state = self.engine.state().tasks.get(&task);
+                let past = state.and_then(|state| state.past(round));
+                let past = past.ok_or(MarketError::Missing("the round's report"))?;
+                let settlement = settlement(&past.report, past.digest);
+                self.pay("a settlement", COORDINATOR, Action::Post(settlement))?;
+                Some(Event::SettlementPosted { task, round })
+            }
+            Effect::Finalize { task, round } => self.finalise_or_wait(task, round)?,
+            // At the task's end.
+            Effect::Close { .. } | Effect::Prove { .. } => None,
+        })
+    }
+
+    /// Keeps a settlement for the time after its window; earlier ones whose windows are over become final, so that
+    /// never many wait.
+    fn finalise_or_wait(
+        &mut self,
+        task: TaskId,
+        round: Round,
+    ) -> Result<Option<Event>, MarketError> {
+        self.windows.push_back(round);
+        let due = self.books.due(task, self.now).unwrap_or(0);
+        if due == 0 {
+            return Ok(None);
+        }
+        self.pay("the settlements' finality", COORDINATOR, Action::Finalize { task })?;
+        let mut last = None;
+        for _ in 0..due {
+            last = self.windows.pop_front();
+        }
+        Ok(last.map(|round| Event::SettlementFinal { task, round }))
+    }
+
+    fn shown(&self) -> Result<Vec<u8>, MarketError> {
+        let task = self.engine.state().tasks.get(&self.id);
+        let running = task.and_then(|task| task.running());
+        let running = running.ok_or(MarketError::Missing("a round with drawn rows"))?;
+        let shown = self.holdout.show(&running.drawn);
+        Ok(shown.ok_or(MarketError::Missing("a drawn row"))?.to_bytes())
+    }
+
+    fn value(&mut self, task: TaskId, round: Round) -> Result<Event, MarketError> {
+        let state = self.engine.state().tasks.get(&task).ok_or(MarketError::Missing("the task"))?;
+        let running = state.running().ok_or(MarketError::Missing("the round"))?;
+        let order = running.order.as_ref().ok_or(MarketError::Missing("the order"))?;
+        let blob = |digest: &Digest| {
+            self.blobs.get(digest).map(Vec::as_slice).ok_or(MarketError::Missing("a blob"))
+        };
+        let updates = order.entries.iter().map(|entry| blob(&entry.update));
+        let updates = updates.collect::<Result<Vec<&[u8]>, _>>()?;
+        let previous = order.previous.iter().map(blob).collect::<Result<Vec<&[u8]>, _>>()?;
+        let inputs = Inputs {
+            spec: &self.spec,
+            base: blob(&order.base_model)?,
+            drawn: &running.drawn,
+            holdout: blob(&order.holdout)?,
+            entries: &order.entries,
+            updates: &updates.as_slice(),
+            previous: &previous.as_slice(),
+            room: &MEMORY,
+        };
+        let valued = self.mechanism.value(&inputs, &mut self.worker, self.seed);
+        let shown = order.holdout;
+        match valued {
+            Ok(outcome) => {
+                self.blobs.remove(&shown);
+                self.blobs.insert(outcome.result.model, outcome.model);
+                let result = Box::new(outcome.result);
+                Ok(Event::Valued { task, round, result, paid: None, wrong: Vec::new() })
+            }
+            Err(WorkError::Valuation(_) | WorkError::Aggregation(_) | WorkError::Loss(_)) => {
+                Ok(Event::ValuationFailed { task, round })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The end: every window passes, everything final is claimed, debits with it, the task is closed, and bonds come
+    /// back.
+    ///
+    /// # Errors
+    /// [`MarketError`].
+    pub fn settle(&mut self, seats: &[Seat]) -> Result<(), MarketError> {
+        let task = self.id;
+        self.now = self.now.after_ms(self.spec.budget.challenge_ms.saturating_add(1));
+        if let Some(round) = self.windows.back().copied() {
+            self.pay("the settlements' finality", COORDINATOR, Action::Finalize { task })?;
+            self.windows.clear();
+            self.say(&Event::SettlementFinal { task, round })?;
+        }
+        self.claim_all()?;
+        self.now = self.now.max(self.spec.expires).after_ms(1);
+        self.pay("the task's end", BUYER, Action::Close { task })?;
+        for seat in seats {
+            self.pay_back(seat.account, Action::Unbond { task })?;
+        }
+        self.now = self.now.after_ms(self.spec.budget.unbond_ms.saturating_add(1));
+        for seat in seats {
+            self.pay_back(seat.account, Action::WithdrawBond { task })?;
+        }
+        Ok(())
+    }
+
+    fn claim_all(&mut self) -> Result<(), MarketError> {
+        let task = self.id;
+        let state = self.engine.state().tasks.get(&task).ok_or(MarketError::Missing("the task"))?;
+        let last = state.finalised.iter().next_back().and_then(|round| state.past(*round));
+        let Some(past) = last else { return Ok(()) };
+        let tree = ProofTree::of(&past.report)
+            .map_err(|why| MarketError::Engine { what: "its totals".to_owned(), why })?;
+        let accounts: Vec<Address> = past.report.standings.keys().copied().collect();
+        for account in accounts {
+            let found = tree.proof(account);
+            if found.proof.is_empty() && found.totals == Totals::default() {
+                // Neither paid nor debited: there is nothing to claim.
+                continue;
+            }
+            let claim = Claim { task, account, totals: found.totals, proof: found.proof };
+            match self.ask(account, Action::Claim(claim)) {
+                Ok(_) | Err(ApplyError::Refused(Refusal::NothingToClaim)) => {}
+                Err(why) => return Err(MarketError::Ledger { what: "a claim", why }),
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for a bond that debits may have eaten up.
+    fn pay_back(&mut self, account: Address, action: Action) -> Result<(), MarketError> {
+        if self.books.bond(self.id, account).amount.is_zero() {
+            return Ok(());
+        }
+        self.pay("a bond's return", account, action).map(drop)
+    }
+}

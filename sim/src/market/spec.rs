@@ -1,0 +1,139 @@
+//! The task that a scenario asks for, and who is who.
+
+use florin_protocol::{
+    Address, Aggregation, Amount, Budget, ChainId, Clip, DataSchema, Digest, Estimator, Holdout,
+    Market, Micro, Model, Protection, Repeats, RoundRules, SPEC_VERSION, TaskSpec, Tick, Training,
+    UpdateFormat,
+};
+
+use crate::scenario::{self, Scenario};
+
+/// Who pays.
+pub const BUYER: Address = Address([0xb0; 20]);
+/// Who runs the rounds.
+pub const COORDINATOR: Address = Address([0xc0; 20]);
+/// Who keeps the pool of a mechanism that has one.
+pub const POOL: Address = Address([0xd0; 20]);
+const ARBITER: Address = Address([0xa0; 20]);
+
+/// Millionths in one.
+const MILLION: f64 = 1e6;
+/// Base units of a millionth of a florin.
+const MICRO_UNITS: u128 = 1_000_000_000_000;
+/// Stands where a digest will be.
+const UNNAMED: Digest = Digest([1; 32]);
+/// Milliseconds that a settlement can be challenged.
+const CHALLENGE_MS: u64 = 1_000;
+/// Milliseconds that bonds stay at risk.
+const UNBOND_MS: u64 = 24 * 3_600 * 1_000;
+/// Longest update.
+const NORM_MAX: f64 = 20.0;
+/// Gradients of a valuation.
+const NODES: u8 = 3;
+
+/// The account of a member's identity.
+#[must_use]
+pub fn account(member: usize, identity: u32) -> Address {
+    let mut bytes = [0x11; 20];
+    bytes[..8].copy_from_slice(&(member as u64).to_be_bytes());
+    bytes[8..12].copy_from_slice(&identity.to_be_bytes());
+    Address(bytes)
+}
+
+/// Florins as base units, to the millionth.
+#[must_use]
+pub fn fln(florins: f64) -> Amount {
+    Amount::from_units((florins * MILLION).round() as u128 * MICRO_UNITS)
+}
+
+/// An amount in florins, for people and statistics.
+#[must_use]
+pub fn florins(amount: Amount) -> f64 {
+    amount.units() as f64 / (MICRO_UNITS as f64 * MILLION)
+}
+
+fn micro(value: f64) -> Micro {
+    Micro((value * MILLION).round() as u64)
+}
+
+impl Scenario {
+    /// The task. Holdout and model are named when it is published.
+    #[must_use]
+    pub fn task_spec(&self, seed: u64) -> TaskSpec {
+        let l = &self.learning;
+        let model = match l.hidden.is_empty() {
+            true => Model::Softmax { inputs: 64, classes: 10 },
+            false => Model::Mlp { inputs: 64, hidden: l.hidden.clone(), classes: 10 },
+        };
+        TaskSpec {
+            version: SPEC_VERSION,
+            market: Market { chain: ChainId(1), genesis: Digest([1; 32]) },
+            buyer: BUYER,
+            coordinator: COORDINATOR,
+            arbiter: ARBITER,
+            name: self.name.clone(),
+            salt: seed,
+            model,
+            base_model: UNNAMED,
+            data: DataSchema { width: 64, classes: 10 },
+            holdout: Holdout { root: UNNAMED, rows: l.holdout_rows, per_round: l.judged_rows },
+            training: Training {
+                epochs: l.epochs,
+                batch: l.batch,
+                learning_rate: micro(l.learning_rate),
+                momentum: Micro::ZERO,
+                weight_decay: Micro::ZERO,
+                clip_gradient: Micro::ZERO,
+                fedprox: Micro::ZERO,
+            },
+            rounds: self.round_rules(),
+            estimator: Estimator::Path { nodes: NODES, check_pairs: 0 },
+            budget: self.budget(),
+            expires: Tick(u64::MAX >> 2),
+        }
+    }
+
+    fn round_rules(&self) -> RoundRules {
+        let t = &self.task;
+        let ms = |seconds: f64| (seconds * 1e3).round().max(1.0) as u64;
+        let aggregation = match t.aggregation {
+            scenario::Aggregation::Mean => Aggregation::Mean,
+            scenario::Aggregation::Median => Aggregation::Median,
+            scenario::Aggregation::TrimmedMean => Aggregation::TrimmedMean { trim: micro(0.1) },
+        };
+        RoundRules {
+            count: self.rounds,
+            cohort_min: t.cohort_min,
+            cohort_target: t.cohort,
+            over_selection: 0,
+            enrol_ms: 1,
+            train_ms: ms(t.train_s),
+            reveal_ms: ms(t.reveal_s),
+            value_ms: 60_000,
+            format: UpdateFormat::F32,
+            delta_norm_max: micro(NORM_MAX),
+            aggregation,
+            protection: Protection {
+                clip: if t.clip { Clip::Median } else { Clip::None },
+                repeats: if t.set_aside { Repeats::SetAside } else { Repeats::Counted },
+            },
+        }
+    }
+
+    fn budget(&self) -> Budget {
+        let t = &self.task;
+        Budget {
+            data: fln(t.budget),
+            infrastructure: fln(1.0),
+            per_nat_max: fln(t.per_nat_max),
+            withheld: micro(t.withheld),
+            bond_min: fln(t.bond_min),
+            bond_per_row: fln(t.bond_per_row),
+            debit_max: fln(t.debit_max),
+            stake_min: fln(1.0),
+            per_unit: Amount::ZERO,
+            challenge_ms: CHALLENGE_MS,
+            unbond_ms: UNBOND_MS,
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Small statistics.
+
+use serde::Serialize;
+
+/// 97.5 % points of Student's distribution, by degrees of freedom from 1.
+const STUDENT: [f64; 30] = [
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+    2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
+    2.052, 2.048, 2.045, 2.042,
+];
+/// The same for more: of the normal distribution, with the first term of its expansion.
+const NORMAL: f64 = 1.960;
+const EXPANSION: f64 = 2.372;
+
+/// A mean with its 95 % interval over independent seeds, by Student's distribution.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Interval {
+    /// The mean.
+    pub mean: f64,
+    /// Lower end; the mean itself for a single seed.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+    /// How many seeds.
+    pub count: usize,
+}
+
+/// Mean and 95 % interval of some values.
+#[must_use]
+pub fn interval(values: &[f64]) -> Interval {
+    let count = values.len();
+    let n = count as f64;
+    let mean = values.iter().sum::<f64>() / n.max(1.0);
+    if count < 2 {
+        return Interval { mean, low: mean, high: mean, count };
+    }
+    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0);
+    let freedom = count - 1;
+    let t = STUDENT.get(freedom - 1).copied().unwrap_or(NORMAL + EXPANSION / freedom as f64);
+    let half = t * (variance / n).sqrt();
+    Interval { mean, low: mean - half, high: mean + half, count }
+}
+
+/// The Gini coefficient of amounts that are not below zero (C. Gini, 1912); 0 where there is nothing to share.
+#[must_use]
+pub fn gini(amounts: &[f64]) -> f64 {
+    let mut sorted = amounts.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let sum: f64 = sorted.iter().sum();
+    if sum <= 0.0 {
+        return 0.0;
+    }
+    let n = sorted.len() as f64;
+    let weighted: f64 = sorted.iter().zip(1..).map(|(amount, at)| f64::from(at) * amount).sum();
+    2.0 * weighted / (n * sum) - (n + 1.0) / n
+}
+
+/// The chance that one drawn from `low` is below one drawn from `high`, ties counting half (H. B. Mann and D. R. Whitney,
+/// 1947), with `high` first; `None` where one of them is empty.
+#[must_use]
+pub fn auroc(high: &[f64], low: &[f64]) -> Option<f64> {
+    if high.is_empty() || low.is_empty() {
+        return None;
+    }
+    let pairs = high.iter().flat_map(|h| low.iter().map(move |l| (h, l)));
+    let won: f64 = pairs
+        .map(|(h, l)| match h.total_cmp(l) {
+            std::cmp::Ordering::Greater => 1.0,
+            std::cmp::Ordering::Equal => 0.5,
+            std::cmp::Ordering::Less => 0.0,
+        })
+        .sum();
+    Some(won / (high.len() * low.len()) as f64)
+}
+
+/// Spearman's rank correlation, ties sharing their mean rank; `None` where one side has no ranks to tell apart.
+#[must_use]
+pub fn spearman(a: &[f64], b: &[f64]) -> Option<f64> {
+    let (a, b) = (ranks(a), ranks(b));
+    let n = a.len() as f64;
+    let (mean_a, mean_b) = (a.iter().sum::<f64>() / n, b.iter().sum::<f64>() / n);
+    let product = |x: &[f64], y: &[f64], mx: f64, my: f64| -> f64 {
+        x.iter().zip(y).map(|(x, y)| (x - mx) * (y - my)).sum()
+    };
+    let lengths = product(&a, &a, mean_a, mean_a) * product(&b, &b, mean_b, mean_b);
+    (lengths > 0.0).then(|| product(&a, &b, mean_a, mean_b) / lengths.sqrt())
+}
+
+fn ranks(values: &[f64]) -> Vec<f64> {
+    let below = |value: &f64| values.iter().filter(|other| *other < value).count() as f64;
+    let equal = |value: &f64| values.iter().filter(|other| *other == value).count() as f64;
+    values.iter().map(|value| below(value) + (equal(value) - 1.0) / 2.0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn near(a: f64, b: f64) {
+        assert!((a - b).abs() < 1e-9, "{a} is not {b}");
+    }
+
+    #[test]
+    fn figures_computed_by_hand() {
+        let five = interval(&[1.0, 2.0, 3.0, 4.0, 5.0]);
+        near(five.mean, 3.0);
+        near(five.high - five.mean, 2.776 * (2.5f64 / 5.0).sqrt());
+        near(interval(&[7.0]).low, 7.0);
+        near(gini(&[1.0, 1.0, 1.0]), 0.0);
+        near(gini(&[0.0, 0.0, 0.0, 1.0]), 0.75);
+        near(gini(&[0.0]), 0.0);
+        near(auroc(&[2.0, 3.0], &[1.0, 2.0]).unwrap(), 0.875);
+        assert_eq!(auroc(&[], &[1.0]), None);
+        near(spearman(&[1.0, 2.0, 3.0], &[10.0, 20.0, 15.0]).unwrap(), 0.5);
+        near(spearman(&[1.0, 2.0], &[2.0, 1.0]).unwrap(), -1.0);
+        assert_eq!(spearman(&[1.0, 1.0], &[2.0, 1.0]), None);
+    }
+
+    #[test]
+    fn intervals_cover_the_truth_as_often_as_they_say() {
+        let rng = &mut crate::draw::stream(11, "coverage", [0, 0]);
+        let covered = (0..2_000).filter(|_| {
+            let values: Vec<f64> = (0..8).map(|_| crate::draw::normal(rng)).collect();
+            let interval = interval(&values);
+            interval.low <= 0.0 && 0.0 <= interval.high
+        });
+        let covered = covered.count();
+        assert!((1_860..1_940).contains(&covered), "{covered} of 2,000");
+    }
+}

@@ -1,0 +1,164 @@
+//! Mechanisms that share a round's improvement by a rule of thumb, from plain federated averaging: nothing is set aside,
+//! nobody is kept out, nothing is debited.
+
+use florin_contribution::{
+    Coalition, Game, GameError, Gtg, LeaveOneOut, Run, cosine, to_nano, value as run,
+};
+use florin_learning::{Dataset, Evaluator, ModelSpec, Reference, Rule as Combine, aggregate, mean};
+use florin_protocol::{Metrics, Scored};
+use florin_work::{
+    Inputs, Outcome, WorkError, check_model, check_shown, decode_update_into, encode, model_spec,
+};
+
+use super::{UNTREATED, result_of};
+
+/// By what a round's improvement is shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// The same for everybody.
+    Equal,
+    /// Counted rows.
+    Rows,
+    /// Leave-one-out, positive parts.
+    LeaveOneOut,
+    /// GTG-Shapley as published, positive parts.
+    Gtg,
+    /// Cosine with the mean update, positive parts.
+    Cosine,
+    /// Places in the order of leave-one-out.
+    Rank,
+    /// Nothing is shared.
+    Nobody,
+}
+
+/// A round of plain federated averaging.
+struct Averaged<'a> {
+    model: ModelSpec,
+    base: Vec<f64>,
+    /// Each update, by its weight in the mean.
+    weighted: Vec<Vec<f32>>,
+    /// Its rows as far as they count.
+    rows: Vec<u64>,
+    judged: Dataset,
+    engine: &'a mut Reference,
+    loss: f64,
+}
+
+impl Averaged<'_> {
+    fn loss_at(&mut self, coalition: &Coalition) -> Result<f64, GameError> {
+        let mut at = self.base.clone();
+        for player in coalition.players() {
+            let update = self.weighted[player].iter();
+            at.iter_mut().zip(update).for_each(|(sum, delta)| *sum += f64::from(*delta));
+        }
+        let losses = self.engine.row_losses(&self.model, &at, &self.judged);
+        Ok(mean(&losses.map_err(GameError::new)?))
+    }
+}
+
+impl Game for Averaged<'_> {
+    fn players(&self) -> usize {
+        self.weighted.len()
+    }
+
+    fn value(&mut self, coalition: &Coalition) -> Result<f64, GameError> {
+        Ok(self.loss - self.loss_at(coalition)?)
+    }
+}
+
+pub(super) fn value(
+    inputs: &Inputs<'_>,
+    engine: &mut Reference,
+    rule: Rule,
+    seed: u64,
+) -> Result<Outcome, WorkError> {
+    let Inputs { spec, entries, updates, .. } = *inputs;
+    let input = |source| WorkError::Input { what: "an input".to_owned(), source };
+    let base = check_model(spec, inputs.base).map_err(input)?;
+    let judged = check_shown(spec, inputs.drawn, inputs.holdout)?;
+    let rows: Vec<u64> = entries.iter().map(|entry| entry.rows_counted).collect();
+    let all = rows.iter().sum::<u64>().max(1) as f64;
+    let mut deltas = Vec::with_capacity(entries.len());
+    for bytes in updates.iter() {
+        let mut delta = vec![0.0; base.len()];
+        decode_update_into(spec, bytes, &mut delta).map_err(input)?;
+        deltas.push(delta);
+    }
+    let kept: Vec<(u64, &[f32])> =
+        rows.iter().copied().zip(deltas.iter().map(Vec::as_slice)).collect();
+    let step = match aggregate(florin_work::aggregation(spec.rounds.aggregation), &kept) {
+        Ok(step) => step,
+        Err(_) => aggregate(Combine::Median, &kept)?,
+    };
+    let after: Vec<f32> = base.iter().zip(&step).map(|(base, step)| base + step).collect();
+    let bytes = encode(spec, &after);
+    let weigh = |(delta, rows): (&Vec<f32>, &u64)| {
+        let share = *rows as f64 / all;
+        delta.iter().map(|value| (f64::from(*value) * share) as f32).collect()
+    };
+    let weighted = deltas.iter().zip(&rows).map(weigh).collect();
+    let model = model_spec(&spec.model);
+    let wide = |values: &[f32]| values.iter().map(|value| f64::from(*value)).collect::<Vec<_>>();
+    let (before, end) = (wide(&base), wide(&after));
+    let correct = |engine: &mut Reference, at: &[f64]| engine.correct(&model, at, &judged);
+    let metrics = Metrics {
+        rows: judged.rows() as u32,
+        correct_before: correct(engine, &before)? as u32,
+        correct_after: correct(engine, &end)? as u32,
+        loss_after_nano: to_nano(mean(&engine.row_losses(&model, &end, &judged)?))?,
+    };
+    let loss = mean(&engine.row_losses(&model, &before, &judged)?);
+    let nano = [to_nano(loss)?, metrics.loss_after_nano];
+    let mut round =
+        Averaged { model: model.clone(), base: before, weighted, rows, judged, engine, loss };
+    let shares = shares(&mut round, &deltas, rule, seed);
+    let total = (nano[0] - nano[1]).max(0) as f64;
+    let scores = entries.iter().zip(shares).map(|(entry, share)| Scored {
+        account: entry.sender,
+        score_nano: (share * total).floor() as i64,
+        error_nano: 0,
+        excluded: false,
+        treatment: UNTREATED,
+    });
+    let result = result_of(scores.collect(), nano, metrics, &bytes);
+    Ok(Outcome { result, model: bytes })
+}
+
+/// What each has of the whole, none below zero; all zero where a rule finds nobody who helped.
+fn shares(round: &mut Averaged<'_>, deltas: &[Vec<f32>], rule: Rule, seed: u64) -> Vec<f64> {
+    let n = round.players();
+    let nothing = vec![0.0; n];
+    let left_out = |round: &mut Averaged<'_>| {
+        let ids: Vec<usize> = (0..n).collect();
+        run(&LeaveOneOut, round, &ids, Run::seeded(seed)).ok()
+    };
+    let values = |valued: Option<florin_contribution::Valuation<usize>>| {
+        valued.map_or_else(|| nothing.clone(), |v| v.scores.iter().map(|s| s.value).collect())
+    };
+    let raw = match rule {
+        Rule::Nobody => nothing.clone(),
+        Rule::Equal => vec![1.0; n],
+        Rule::Rows => round.rows.iter().map(|rows| *rows as f64).collect(),
+        Rule::LeaveOneOut => values(left_out(round)),
+        Rule::Gtg => {
+            let ids: Vec<usize> = (0..n).collect();
+            values(run(&Gtg::as_published(), round, &ids, Run::seeded(seed)).ok())
+        }
+        Rule::Cosine => {
+            let all = round.rows.iter().sum::<u64>().max(1) as f64;
+            let weights: Vec<f64> = round.rows.iter().map(|rows| *rows as f64 / all).collect();
+            cosine(&mut deltas.to_vec(), &weights).unwrap_or_else(|_| nothing.clone())
+        }
+        Rule::Rank => {
+            let found: Vec<f64> = values(left_out(round));
+            let mut order: Vec<usize> = (0..n).collect();
+            order.sort_by(|a, b| found[*b].total_cmp(&found[*a]).then(a.cmp(b)));
+            let mut places = nothing.clone();
+            order.iter().enumerate().for_each(|(place, who)| places[*who] = (n - place) as f64);
+            places
+        }
+    };
+    let positive: Vec<f64> = raw.iter().map(|value| value.max(0.0)).collect();
+    let sum: f64 = positive.iter().sum();
+    if sum > 0.0 { positive.iter().map(|value| value / sum).collect() } else { nothing }
+}

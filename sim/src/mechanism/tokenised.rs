@@ -1,0 +1,301 @@
+//! Tokenised incentive, after the line of work that began with J. Han and others, *TIFF: Tokenized Incentive for Federated
+//! Learning* (IEEE CLOUD 2022), in the form in which its successor's rules are known: whoever takes part is a consumer and
+//! a provider at once. Each round
+//!
+//! 1. everybody who takes part pays a price into the pool;
+//! 2. the improvement of accuracy against the best so far decides how much of the pool is given back to those who paid
+//!    (the *token reduction ratio*);
+//! 3. the rest rewards places in the order of contribution, then places in the order of attendance;
+//! 4. what is left waits for the next round.
+//!
+//! The published form has defects that decide who gains. Each is a switch here, off by default, so that its effect can be
+//! seen; every payment is a transfer on the ledger, between wallets and the pool's.
+
+use std::collections::BTreeMap;
+
+use florin_protocol::payout::split_by_weight;
+use florin_protocol::{Address, Amount};
+use serde::{Deserialize, Serialize};
+
+/// Base units of a token.
+const TOKEN: u128 = 1_000_000_000_000_000_000;
+/// Share of the pool that places by contribution may have.
+const QUALITY_MILLIONTHS: u128 = 500_000;
+const MILLION: u128 = 1_000_000;
+
+/// The mechanism's numbers and switches.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Tokenised {
+    /// Tokens that everybody begins with.
+    pub endowment: u64,
+    /// Tokens that a round costs who takes part in it.
+    pub price: u64,
+    /// Which defects of the published form are reproduced.
+    pub defects: Defects,
+}
+
+impl Default for Tokenised {
+    fn default() -> Self {
+        Self { endowment: 100, price: 1, defects: Defects::default() }
+    }
+}
+
+/// Defects of the published form.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Defects {
+    /// One of those who take part pays for all of them.
+    pub one_pays_for_all: bool,
+    /// Where accuracy does not rise, the best so far is forgotten, so that the next rise counts again.
+    pub best_is_forgotten: bool,
+    /// Places are paid by their number alone, whatever the contributions: two equal halves have two places.
+    pub places_ignore_size: bool,
+    /// Attendance pays also who never worked, and those first while the model stalls.
+    pub idlers_attend: bool,
+    /// Contributions are measured from the new model with equal weights, so that they sum to zero.
+    pub zero_sum_scores: bool,
+    /// Parts are rounded down to whole tokens, and what is left over stays in the pool.
+    pub whole_tokens: bool,
+}
+
+/// Payments from one wallet to another.
+pub type Moves = Vec<(Address, Address, Amount)>;
+
+/// What the mechanism remembers between rounds.
+#[derive(Clone, Debug)]
+pub struct Tokens {
+    rules: Tokenised,
+    /// Whose wallet the pool is.
+    pool_of: Address,
+    pool: u128,
+    best: f64,
+    rising: bool,
+    attended: BTreeMap<Address, u64>,
+}
+
+/// What the mechanism is told of a round.
+#[derive(Clone, Debug)]
+pub struct RoundSeen {
+    /// Who took part, with what it contributed.
+    pub scores: Vec<(Address, f64)>,
+    /// Accuracy of the new model on the round's rows.
+    pub accuracy: f64,
+}
+
+impl Tokens {
+    /// Before the first round. `everybody` may take part.
+    #[must_use]
+    pub fn new(rules: Tokenised, pool_of: Address, everybody: &[Address]) -> Self {
+        let attended = everybody.iter().map(|who| (*who, 0)).collect();
+        Self { rules, pool_of, pool: 0, best: 0.0, rising: true, attended }
+    }
+
+    /// What everybody needs before the first round.
+    #[must_use]
+    pub fn endowment(&self) -> Amount {
+        Amount::from_units(u128::from(self.rules.endowment) * TOKEN)
+    }
+
+    /// Whether contributions are measured from the new model.
+    #[must_use]
+    pub const fn from_the_new_model(&self) -> bool {
+        self.rules.defects.zero_sum_scores
+    }
+
+    /// Settles a round; `balance` is what a wallet holds before. Who cannot pay takes part without paying and is paid
+    /// nothing.
+    pub fn settle(&mut self, seen: &RoundSeen, balance: impl Fn(Address) -> Amount) -> Moves {
+        let mut moves = Moves::new();
+        let price = u128::from(self.rules.price) * TOKEN;
+        let payers = self.collect(seen, price, &balance, &mut moves);
+        let improvement = self.improvement(seen.accuracy);
+        for who in &payers {
+            *self.attended.entry(*who).or_default() += 1;
+        }
+        self.give_back(&payers, improvement, &mut moves);
+        let quality = self.pool * QUALITY_MILLIONTHS / MILLION;
+        let places = self.by_contribution(seen, &payers);
+        self.pay(quality, &places, &mut moves);
+        let attendance = self.by_attendance(&payers);
+        self.pay(self.pool, &attendance, &mut moves);
+        moves
+    }
+
+    /// Takes the price from everybody who takes part and can pay it. Returns who did.
+    fn collect(
+        &mut self,
+        seen: &RoundSeen,
+        price: u128,
+        balance: &impl Fn(Address) -> Amount,
+        moves: &mut Moves,
+    ) -> Vec<Address> {
+        let there: Vec<Address> = seen.scores.iter().map(|(who, _)| *who).collect();
+        if self.rules.defects.one_pays_for_all {
+            let all = price.saturating_mul(there.len() as u128);
+            let Some(last) = there.last() else { return there };
+            let paid = all.min(balance(*last).units());
+            self.take(*last, paid, moves);
+            return there;
+        }
+        let payers: Vec<Address> =
+            there.into_iter().filter(|who| balance(*who).units() >= price).collect();
+        for who in &payers {
+            self.take(*who, price, moves);
+        }
+        payers
+    }
+
+    fn take(&mut self, from: Address, units: u128, moves: &mut Moves) {
+        if units > 0 {
+            moves.push((from, self.pool_of, Amount::from_units(units)));
+            self.pool += units;
+        }
+    }
+
+    /// How far accuracy rose above the best so far, as a share of that; from 0 to 1.
+    fn improvement(&mut self, accuracy: f64) -> f64 {
+        let improvement = match self.best {
+            best if best <= 0.0 => f64::from(u8::from(accuracy > 0.0)),
+            best => ((accuracy - best) / best).clamp(0.0, 1.0),
+        };
+        self.rising = improvement > 0.0;
+        self.best = match self.rising {
+            true => accuracy,
+            false if self.rules.defects.best_is_forgotten => 0.0,
+            false => self.best,
+        };
+        improvement
+    }
+
+    /// The less the model improved, the more of what consumers paid they have back.
+    fn give_back(&mut self, payers: &[Address], improvement: f64, moves: &mut Moves) {
+        let ratio = ((1.0 - improvement) * 1e6).floor().clamp(0.0, 1e6) as u128;
+        let back = self.pool * ratio / MILLION;
+        let equal: Vec<(Address, u128)> = payers.iter().map(|who| (*who, 1)).collect();
+        self.pay(back, &equal, moves);
+    }
+
+    /// What each may have of the reward for contribution.
+    fn by_contribution(&self, seen: &RoundSeen, payers: &[Address]) -> Vec<(Address, u128)> {
+        let mut ranked: Vec<(Address, f64)> =
+            seen.scores.iter().filter(|(who, _)| payers.contains(who)).copied().collect();
+        if !self.rules.defects.places_ignore_size {
+            let size = |score: f64| (score.max(0.0) * 1e12) as u128;
+            return ranked.into_iter().map(|(who, score)| (who, size(score))).collect();
+        }
+        ranked.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        let count = ranked.len() as u128;
+        ranked.into_iter().zip(0..).map(|((who, _), place)| (who, count - place)).collect()
+    }
+
+    /// The same for attendance.
+    fn by_attendance(&self, payers: &[Address]) -> Vec<(Address, u128)> {
+        let mut ranked: Vec<(Address, u64)> = self.attended.iter().map(|(w, n)| (*w, *n)).collect();
+        if !self.rules.defects.idlers_attend {
+            ranked.retain(|(who, _)| payers.contains(who));
+            return ranked.into_iter().map(|(who, times)| (who, u128::from(times))).collect();
+        }
+        match self.rising {
+            true => ranked.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0))),
+            false => ranked.sort_by(|a, b| a.1.cmp(&b.1).then(a.0.cmp(&b.0))),
+        }
+        let count = ranked.len() as u128;
+        ranked.into_iter().zip(0..).map(|((who, _), place)| (who, count - place)).collect()
+    }
+
+    /// Splits some of the pool by weight, exactly, or in whole tokens rounded down.
+    fn pay(&mut self, units: u128, weights: &[(Address, u128)], moves: &mut Moves) {
+        let only: Vec<u128> = weights.iter().map(|(_, weight)| *weight).collect();
+        let Ok(parts) = split_by_weight(Amount::from_units(units), &only) else {
+            // Nobody has a weight: it stays in the pool.
+            return;
+        };
+        for ((who, _), part) in weights.iter().zip(parts) {
+            let part = match self.rules.defects.whole_tokens {
+                true => part.units() / TOKEN * TOKEN,
+                false => part.units(),
+            };
+            if part > 0 {
+                moves.push((self.pool_of, *who, Amount::from_units(part)));
+                self.pool -= part;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn who(n: u8) -> Address {
+        Address([n; 20])
+    }
+
+    /// Plays rounds among some who take part and one who never does; returns the balances in tokens.
+    fn play(defects: Defects, rounds: &[(f64, &[f64])]) -> Vec<f64> {
+        let everybody: Vec<Address> = (1..=6).map(who).collect();
+        let rules = Tokenised { defects, ..Tokenised::default() };
+        let mut tokens = Tokens::new(rules, who(9), &everybody);
+        let mut held: BTreeMap<Address, u128> =
+            everybody.iter().map(|who| (*who, tokens.endowment().units())).collect();
+        for (accuracy, scores) in rounds {
+            let scores: Vec<(Address, f64)> = (1..).map(who).zip(scores.iter().copied()).collect();
+            let seen = RoundSeen { scores, accuracy: *accuracy };
+            let before = held.clone();
+            let balance = |who| Amount::from_units(before.get(&who).copied().unwrap_or(0));
+            for (from, to, amount) in tokens.settle(&seen, balance) {
+                *held.entry(from).or_default() -= amount.units();
+                *held.entry(to).or_default() += amount.units();
+            }
+            assert_eq!(held.values().sum::<u128>(), 600 * TOKEN, "no token is made or lost");
+            assert_eq!(held.get(&who(9)).copied().unwrap_or(0), tokens.pool);
+        }
+        everybody.iter().map(|who| held[who] as f64 / TOKEN as f64).collect()
+    }
+
+    const RISING: &[(f64, &[f64])] = &[
+        (0.2, &[4.0, 3.0, 2.0, 1.0, 0.0]),
+        (0.4, &[4.0, 3.0, 2.0, 1.0, 0.0]),
+        (0.8, &[4.0, 3.0, 2.0, 1.0, 0.0]),
+    ];
+    const STALLED: &[(f64, &[f64])] = &[
+        (0.5, &[1.0, 1.0, 1.0, 1.0, 1.0]),
+        (0.5, &[1.0, 1.0, 1.0, 1.0, 1.0]),
+        (0.5, &[1.0, 1.0, 1.0, 1.0, 1.0]),
+    ];
+
+    #[test]
+    fn who_contributes_more_has_more_and_who_stays_away_has_what_it_had() {
+        let held = play(Defects::default(), RISING);
+        assert!(held[0] > held[1] && held[1] > held[2] && held[2] > held[3] && held[3] > held[4]);
+        assert_eq!(held[5], 100.0);
+    }
+
+    #[test]
+    fn consumers_have_back_what_brought_no_improvement() {
+        let held = play(Defects::default(), STALLED);
+        assert!(held.iter().all(|tokens| (tokens - 100.0).abs() < 1e-9), "{held:?}");
+    }
+
+    #[test]
+    fn each_defect_shows() {
+        let one = play(Defects { one_pays_for_all: true, ..Defects::default() }, RISING);
+        assert!(one[4] < 90.0, "the last one pays for all: {one:?}");
+        let idle = play(Defects { idlers_attend: true, ..Defects::default() }, RISING);
+        assert!(idle[5] > 100.0, "an idler is paid: {idle:?}");
+        let size = Defects { places_ignore_size: true, ..Defects::default() };
+        let equal: &[(f64, &[f64])] = &[(0.2, &[1.0; 5]), (0.4, &[1.0; 5]), (0.8, &[1.0; 5])];
+        assert_eq!(play(Defects::default(), equal)[0], play(Defects::default(), equal)[4]);
+        let places = play(size, equal);
+        assert!(places[0] > places[4], "equal work, other places: {places:?}");
+        let whole = play(Defects { whole_tokens: true, ..Defects::default() }, RISING);
+        assert!(whole.iter().all(|tokens| tokens.fract() == 0.0), "{whole:?}");
+        assert_ne!(whole, play(Defects::default(), RISING));
+        // It falls, and rises to where it was: only who forgot that takes it for an improvement.
+        let scores: &[f64] = &[4.0, 3.0, 2.0, 1.0, 0.0];
+        let falling: &[(f64, &[f64])] = &[(0.5, scores), (0.1, scores), (0.3, scores)];
+        let forgotten = Defects { best_is_forgotten: true, ..Defects::default() };
+        assert_ne!(play(Defects::default(), falling), play(forgotten, falling));
+    }
+}

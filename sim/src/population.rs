@@ -1,0 +1,262 @@
+//! Who is there: each member's rows, machine, line and days, drawn from its group's distributions.
+
+use florin_learning::data::{DatasetError, LoadError, load};
+use florin_learning::{DataSource, Dataset};
+use rand_chacha::ChaCha8Rng;
+
+use crate::draw::{below, dirichlet, normal, stream, unit};
+use crate::scenario::{Group, Online, Scenario};
+use crate::strategy::Strategy;
+
+/// Hours of a virtual day.
+const HOURS: f64 = 24.0;
+/// Milliseconds of an hour.
+const HOUR_MS: f64 = 3_600_000.0;
+/// Tries to find a row of a wanted label before any row is taken.
+const TRIES_MAX: usize = 64;
+
+/// One member.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// Which, from 0.
+    pub number: usize,
+    /// Its group, by its place among the names.
+    pub group: usize,
+    /// What it does.
+    pub strategy: Strategy,
+    /// Its rows.
+    pub rows: Dataset,
+    /// Training steps a second.
+    pub steps_per_second: f64,
+    /// Bytes a second, each way.
+    pub bytes_per_second: f64,
+    /// Hours by which its day is shifted.
+    pub shift: f64,
+}
+
+/// Everybody and everything that a seed draws before the first round.
+#[derive(Clone, Debug)]
+pub struct Population {
+    /// Names of the groups.
+    pub groups: Vec<String>,
+    /// Everybody, group by group.
+    pub members: Vec<Member>,
+    /// What the buyer judges by.
+    pub holdout: Dataset,
+    /// What accuracies are measured on.
+    pub test: Dataset,
+}
+
+/// Why there is no population.
+#[derive(Debug, thiserror::Error)]
+pub enum PopulationError {
+    /// The digits could not be read.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// Rows that make no data set.
+    #[error(transparent)]
+    Dataset(#[from] DatasetError),
+}
+
+impl Population {
+    /// Draws a population.
+    ///
+    /// # Errors
+    /// [`PopulationError`].
+    pub fn draw(scenario: &Scenario, seed: u64) -> Result<Self, PopulationError> {
+        let digits = load(&DataSource::Digits)?;
+        let mut deck = Deck::shuffled(&digits, scenario, seed);
+        let test = deck.deal(scenario.learning.test_rows as usize, Side::Judge)?;
+        let holdout = deck.deal(scenario.learning.holdout_rows as usize, Side::Judge)?;
+        let mut members = Vec::new();
+        for (at, group) in scenario.population.values().enumerate() {
+            for _ in 0..group.count {
+                let member = deck.member(members.len(), at, group, seed)?;
+                members.push(member);
+            }
+        }
+        let groups = scenario.population.keys().cloned().collect();
+        Ok(Self { groups, members, holdout, test })
+    }
+}
+
+/// Who a row is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Judge,
+    Member,
+}
+
+/// The digits in an order of the seed's, dealt once; with noise, again and again, but no digit to both sides.
+struct Deck<'a> {
+    digits: &'a Dataset,
+    order: Vec<usize>,
+    /// How many were dealt.
+    dealt: usize,
+    jitter: f64,
+    /// Where members' rows begin when rows come more than once.
+    middle: usize,
+    noise: ChaCha8Rng,
+}
+
+impl<'a> Deck<'a> {
+    fn shuffled(digits: &'a Dataset, scenario: &Scenario, seed: u64) -> Self {
+        let mut order: Vec<usize> = (0..digits.rows()).collect();
+        let rng = &mut stream(seed, "deck", [0, 0]);
+        for last in (1..order.len()).rev() {
+            order.swap(last, below(rng, last as u64 + 1) as usize);
+        }
+        let middle = digits.rows() / 2;
+        let noise = stream(seed, "jitter", [0, 0]);
+        Self { digits, order, dealt: 0, jitter: scenario.learning.jitter, middle, noise }
+    }
+
+    /// The next row for a side.
+    fn next(&mut self, side: Side) -> usize {
+        let at = if self.jitter > 0.0 {
+            let (from, to) = match side {
+                Side::Judge => (0, self.middle),
+                Side::Member => (self.middle, self.order.len()),
+            };
+            from + below(&mut self.noise, (to - from) as u64) as usize
+        } else {
+            self.dealt % self.order.len()
+        };
+        self.dealt += 1;
+        self.order[at]
+    }
+
+    fn row(&mut self, row: usize, features: &mut Vec<f32>) {
+        if self.jitter == 0.0 {
+            features.extend_from_slice(self.digits.row(row));
+            return;
+        }
+        for value in self.digits.row(row) {
+            let noise = self.jitter * normal(&mut self.noise);
+            features.push((f64::from(*value) + noise) as f32);
+        }
+    }
+
+    fn deal(&mut self, rows: usize, side: Side) -> Result<Dataset, DatasetError> {
+        let (mut features, mut labels) = (Vec::new(), Vec::with_capacity(rows));
+        for _ in 0..rows {
+            let row = self.next(side);
+            self.row(row, &mut features);
+            labels.push(self.digits.labels()[row]);
+        }
+        Dataset::new(features, labels, self.digits.width(), self.digits.classes())
+    }
+
+    /// Rows whose labels are as uneven as the group's skew makes them: each is looked for among the rows to come.
+    fn deal_skewed(
+        &mut self,
+        rows: usize,
+        skew: f64,
+        rng: &mut ChaCha8Rng,
+    ) -> Result<Dataset, DatasetError> {
+        let shares = dirichlet(rng, skew, self.digits.classes());
+        let (mut features, mut labels) = (Vec::new(), Vec::with_capacity(rows));
+        for _ in 0..rows {
+            let wanted = pick(&shares, unit(rng)) as u32;
+            let row = self.find(wanted);
+            self.row(row, &mut features);
+            labels.push(self.digits.labels()[row]);
+        }
+        Dataset::new(features, labels, self.digits.width(), self.digits.classes())
+    }
+
+    /// A row with this label, if one is found soon; it changes places with the one whose turn it was.
+    fn find(&mut self, wanted: u32) -> usize {
+        let label = |row: usize| self.digits.labels()[row];
+        if self.jitter > 0.0 {
+            let mut row = self.next(Side::Member);
+            for _ in 0..TRIES_MAX {
+                if self.digits.labels()[row] == wanted {
+                    break;
+                }
+                row = self.next(Side::Member);
+            }
+            return row;
+        }
+        let from = self.dealt % self.order.len();
+        let found = self.order[from..].iter().position(|row| label(*row) == wanted);
+        if let Some(ahead) = found {
+            self.order.swap(from, from + ahead);
+        }
+        self.next(Side::Member)
+    }
+
+    fn member(
+        &mut self,
+        number: usize,
+        at: usize,
+        group: &Group,
+        seed: u64,
+    ) -> Result<Member, DatasetError> {
+        let rng = &mut stream(seed, "member", [number as u64, 0]);
+        let [low, high] = group.rows;
+        let rows = low as usize + below(rng, u64::from(high - low) + 1) as usize;
+        let data = match group.label_skew {
+            None => self.deal(rows, Side::Member)?,
+            Some(skew) => self.deal_skewed(rows, skew, rng)?,
+        };
+        let machine = &group.machine;
+        let mut around = |median: f64| median * (machine.spread * normal(rng)).exp();
+        let steps_per_second = around(machine.steps_per_second);
+        let bytes_per_second = around(machine.megabits_per_second) * 125_000.0;
+        let shift = match group.online {
+            Online::Daily { shift, .. } => shift * (unit(rng) - 0.5),
+            Online::Always | Online::Often { .. } => 0.0,
+        };
+        let rows = mislabelled(&data, group.label_noise, rng)?;
+        Ok(Member {
+            number,
+            group: at,
+            strategy: group.strategy,
+            rows,
+            steps_per_second,
+            bytes_per_second,
+            shift,
+        })
+    }
+}
+
+/// Which part a number in [0, 1) falls into.
+fn pick(shares: &[f64], at: f64) -> usize {
+    let mut sum = 0.0;
+    let found = shares.iter().position(|share| {
+        sum += share;
+        at < sum
+    });
+    found.unwrap_or(shares.len().saturating_sub(1))
+}
+
+/// The rows with so large a share of their labels moved to another one.
+fn mislabelled(data: &Dataset, share: f64, rng: &mut ChaCha8Rng) -> Result<Dataset, DatasetError> {
+    let classes = data.classes() as u64;
+    let moved = |label: &u32| {
+        if share > 0.0 && classes > 1 && unit(rng) < share {
+            return ((u64::from(*label) + 1 + below(rng, classes - 1)) % classes) as u32;
+        }
+        *label
+    };
+    let labels = data.labels().iter().map(moved).collect();
+    Dataset::new(data.features().to_vec(), labels, data.width(), data.classes())
+}
+
+impl Member {
+    /// Whether it is there when a round opens at this moment of virtual time.
+    #[must_use]
+    pub fn is_online(&self, online: &Online, round: u64, at_ms: u64, seed: u64) -> bool {
+        let share = match online {
+            Online::Always => return true,
+            Online::Often { share } => *share,
+            Online::Daily { low, high, peak, .. } => {
+                let hour = at_ms as f64 / HOUR_MS + self.shift - peak;
+                let swing = (hour / HOURS * std::f64::consts::TAU).cos();
+                low + (high - low) * (1.0 + swing) / 2.0
+            }
+        };
+        unit(&mut stream(seed, "online", [self.number as u64, round])) < share
+    }
+}

@@ -1,0 +1,243 @@
+//! Plots as SVG text.
+
+use std::fmt::Write as _;
+
+const WIDTH: f64 = 460.0;
+const HEIGHT: f64 = 240.0;
+/// Room for labels: left, right, top, bottom.
+const LEFT: f64 = 58.0;
+const RIGHT: f64 = 16.0;
+const TOP: f64 = 12.0;
+const BOTTOM: f64 = 30.0;
+/// Height of a row of whiskers.
+const ROW: f64 = 34.0;
+/// Room for the names of rows.
+const NAMES: f64 = 128.0;
+/// Letters of a name that are shown.
+const LETTERS: usize = 18;
+
+/// A mean with its interval, in a row of its own.
+pub(super) struct Whisker {
+    pub(super) name: String,
+    /// Which colour it has.
+    pub(super) series: usize,
+    pub(super) low: f64,
+    pub(super) mean: f64,
+    pub(super) high: f64,
+}
+
+/// A dot of a series.
+pub(super) struct Dot {
+    pub(super) x: f64,
+    pub(super) y: f64,
+    pub(super) series: usize,
+}
+
+/// Text made safe for HTML.
+pub(super) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+fn colour(at: usize) -> String {
+    format!("var(--c{})", at % 6)
+}
+
+/// Some values' range with a little room, never empty.
+fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    let (low, high) = values
+        .filter(|value| value.is_finite())
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
+    if low > high {
+        return (0.0, 1.0);
+    }
+    let room = ((high - low) * 0.06).max(high.abs().max(low.abs()) * 0.01).max(1e-9);
+    (low - room, high + room)
+}
+
+/// Round numbers that divide a range into about four.
+fn ticks((low, high): (f64, f64)) -> Vec<f64> {
+    let raw = ((high - low) / 4.0).max(1e-12);
+    let magnitude = 10f64.powf(raw.log10().floor());
+    let nice = [1.0, 2.0, 5.0, 10.0].into_iter().find(|nice| raw / magnitude <= *nice);
+    let step = nice.unwrap_or(10.0) * magnitude;
+    let first = (low / step).ceil() as i64;
+    let last = (high / step).floor() as i64;
+    (first..=last).map(|at| at as f64 * step).collect()
+}
+
+fn label(value: f64, range: (f64, f64)) -> String {
+    let span = range.1 - range.0;
+    if ticks(range).iter().all(|tick| tick.fract() == 0.0) {
+        return format!("{:.0}", value + 0.0);
+    }
+    let decimals = if span > 8.0 {
+        0
+    } else if span > 0.8 {
+        1
+    } else {
+        2
+    };
+    format!("{:.decimals$}", value + 0.0)
+}
+
+struct Frame {
+    x: (f64, f64),
+    y: (f64, f64),
+}
+
+impl Frame {
+    fn at(&self, x: f64, y: f64) -> (f64, f64) {
+        let share = |value: f64, (low, high): (f64, f64)| (value - low) / (high - low);
+        (
+            LEFT + share(x, self.x) * (WIDTH - LEFT - RIGHT),
+            HEIGHT - BOTTOM - share(y, self.y) * (HEIGHT - TOP - BOTTOM),
+        )
+    }
+
+    fn grid(&self, svg: &mut String) {
+        for tick in ticks(self.y) {
+            let (_, y) = self.at(self.x.0, tick);
+            let _ = write!(
+                svg,
+                "<line x1=\"{LEFT}\" x2=\"{}\" y1=\"{y:.1}\" y2=\"{y:.1}\" class=\"grid\"/><text x=\"{}\" \
+                 y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+                WIDTH - RIGHT,
+                LEFT - 8.0,
+                y + 4.0,
+                label(tick, self.y)
+            );
+        }
+        for tick in ticks(self.x) {
+            let (x, _) = self.at(tick, self.y.0);
+            let _ = write!(
+                svg,
+                "<text x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+                HEIGHT - 10.0,
+                label(tick, self.x)
+            );
+        }
+    }
+}
+
+fn open(title: &str, height: f64) -> String {
+    let title = escape(title);
+    format!("<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{title}\">")
+}
+
+fn legend(names: &[&str]) -> String {
+    let entry = |(at, name): (usize, &&str)| {
+        format!("<span><i style=\"background:{}\"></i>{}</span>", colour(at), escape(name))
+    };
+    format!(
+        "<div class=\"legend\">{}</div>",
+        names.iter().enumerate().map(entry).collect::<String>()
+    )
+}
+
+/// Means with intervals, one below the other, and a line at zero.
+pub(super) fn whiskers(title: &str, rows: &[Whisker]) -> String {
+    let across = range(rows.iter().flat_map(|row| [row.low, row.high, 0.0]));
+    let height = TOP + ROW * rows.len().max(1) as f64 + BOTTOM;
+    let x =
+        |value: f64| NAMES + (value - across.0) / (across.1 - across.0) * (WIDTH - NAMES - RIGHT);
+    let mut svg = open(title, height);
+    for tick in ticks(across) {
+        let at = x(tick);
+        let _ = write!(
+            svg,
+            "<line x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{}\" class=\"grid\"/><text x=\"{at:.1}\" \
+             y=\"{}\" text-anchor=\"middle\">{}</text>",
+            height - BOTTOM,
+            height - 10.0,
+            label(tick, across)
+        );
+    }
+    let zero = x(0.0);
+    let _ = write!(
+        svg,
+        "<line x1=\"{zero:.1}\" x2=\"{zero:.1}\" y1=\"{TOP}\" y2=\"{}\" class=\"zero\"/>",
+        height - BOTTOM
+    );
+    for (at, row) in rows.iter().enumerate() {
+        let y = TOP + ROW * (at as f64 + 0.5);
+        let name: String = row.name.chars().take(LETTERS).collect();
+        let colour = colour(row.series);
+        let _ = write!(
+            svg,
+            "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text><line x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{y:.1}\" \
+             y2=\"{y:.1}\" stroke=\"{colour}\" stroke-width=\"3\"/><circle cx=\"{:.1}\" cy=\"{y:.1}\" r=\"5.5\" \
+             fill=\"{colour}\"/>",
+            NAMES - 10.0,
+            y + 4.0,
+            escape(&name),
+            x(row.low),
+            x(row.high),
+            x(row.mean)
+        );
+    }
+    svg + "</svg>"
+}
+
+/// Dots of several series.
+pub(super) fn scatter(title: &str, dots: &[Dot], names: &[&str]) -> String {
+    let frame =
+        Frame { x: range(dots.iter().map(|dot| dot.x)), y: range(dots.iter().map(|dot| dot.y)) };
+    let mut svg = open(title, HEIGHT);
+    frame.grid(&mut svg);
+    for dot in dots.iter().filter(|dot| dot.x.is_finite() && dot.y.is_finite()) {
+        let (x, y) = frame.at(dot.x, dot.y);
+        let _ = write!(
+            svg,
+            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.2\" fill=\"{}\" opacity=\"0.65\"/>",
+            colour(dot.series)
+        );
+    }
+    svg + "</svg>" + &legend(names)
+}
+
+/// Lines over rounds, from 1.
+pub(super) fn lines(title: &str, series: &[(&str, Vec<f64>)]) -> String {
+    let rounds = series.iter().map(|(_, values)| values.len()).max().unwrap_or(0).max(2);
+    let all = series.iter().flat_map(|(_, values)| values.iter().copied());
+    let frame = Frame { x: (1.0, rounds as f64), y: range(all) };
+    let mut svg = open(title, HEIGHT);
+    frame.grid(&mut svg);
+    for (at, (_, values)) in series.iter().enumerate() {
+        let points = values.iter().enumerate().map(|(round, value)| {
+            let (x, y) = frame.at(round as f64 + 1.0, *value);
+            format!("{x:.1},{y:.1}")
+        });
+        let points: Vec<String> = points.collect();
+        let _ = write!(
+            svg,
+            "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2.5\" stroke-linejoin=\"round\"/>",
+            points.join(" "),
+            colour(at)
+        );
+    }
+    let names: Vec<&str> = series.iter().map(|(name, _)| *name).collect();
+    svg + "</svg>" + &if names.len() > 1 { legend(&names) } else { String::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plots_of_nothing_are_still_plots() {
+        for svg in [whiskers("a", &[]), scatter("b", &[], &[]), lines("c", &[("d", Vec::new())])] {
+            assert!(
+                svg.starts_with("<svg") && svg.contains("</svg>") && !svg.contains("NaN"),
+                "{svg}"
+            );
+        }
+    }
+
+    #[test]
+    fn names_are_escaped_and_ticks_are_round() {
+        let row = Whisker { name: "<b>".to_owned(), series: 0, low: -1.0, mean: 0.5, high: 2.0 };
+        assert!(whiskers("t", &[row]).contains("&lt;b&gt;"));
+        assert_eq!(ticks((-0.5, 9.7)), [0.0, 5.0]);
+        assert_eq!(ticks((0.0, 1.0)), [0.0, 0.5, 1.0]);
+    }
+}

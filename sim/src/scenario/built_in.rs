@@ -1,0 +1,57 @@
+//! Scenarios that come with the program, one question each.
+
+/// One of them.
+#[derive(Clone, Copy, Debug)]
+pub struct BuiltIn {
+    /// Its name.
+    pub name: &'static str,
+    /// Its text, as a file would have it.
+    pub text: &'static str,
+}
+
+macro_rules! built_ins {
+    ($($name:literal),* $(,)?) => {
+        &[$(BuiltIn { name: $name, text: include_str!(concat!("built_in/", $name, ".toml")) }),*]
+    };
+}
+
+const ALL: &[BuiltIn] = built_ins![
+    "honest",
+    "sybil",
+    "copying",
+    "free-riders",
+    "noise",
+    "label-flippers",
+    "row-inflation",
+    "equal-pay",
+    "tokenised",
+];
+
+/// All of them.
+#[must_use]
+pub const fn built_ins() -> &'static [BuiltIn] {
+    ALL
+}
+
+/// The one of this name.
+#[must_use]
+pub fn built_in(name: &str) -> Option<&'static BuiltIn> {
+    ALL.iter().find(|scenario| scenario.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Scenario;
+
+    #[test]
+    fn every_one_reads_back_under_its_own_name_and_asks_something() {
+        for built_in in built_ins() {
+            let scenario = Scenario::read(built_in.text, &[]);
+            let scenario = scenario.unwrap_or_else(|error| panic!("{}: {error}", built_in.name));
+            assert_eq!(scenario.name, built_in.name);
+            assert!(scenario.question.ends_with('?'), "{}", built_in.name);
+            assert_eq!(Scenario::read(&scenario.to_toml(), &[]).unwrap(), scenario);
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Whether a scenario can be played at all.
+
+use super::{Group, Online, Scenario};
+use crate::measure::MEASURES;
+use crate::mechanism::Mechanism;
+
+/// Seeds of one run.
+pub(super) const SEEDS_MAX: u32 = 10_000;
+/// Rounds of one task.
+pub(super) const ROUNDS_MAX: u32 = 10_000;
+/// Groups of a population.
+pub(super) const GROUPS_MAX: usize = 64;
+/// Members that really train.
+pub(super) const MEMBERS_MAX: u32 = 10_000;
+/// Tokens that a mechanism gives or takes.
+const TOKENS_MAX: u64 = 1_000_000_000;
+/// Digits there are.
+pub(super) const DIGITS: u32 = 1_797;
+
+/// Why a scenario cannot be played.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ScenarioError {
+    /// It is no TOML, or has a key that is none, or one of another kind.
+    #[error("{0} [SCENARIO_MALFORMED]")]
+    Malformed(String),
+    /// A value that cannot work: which, what it is, and what would be right.
+    #[error("{key} = {value}: {right} [SCENARIO_VALUE]")]
+    Value {
+        /// The key, as `--set` names it.
+        key: String,
+        /// What it is.
+        value: String,
+        /// What would be right.
+        right: String,
+    },
+    /// A change that names no key of the scenario, or is none.
+    #[error("{0} [SCENARIO_CHANGE]")]
+    Change(String),
+    /// No such scenario is built in.
+    #[error(
+        "there is no scenario {name}: `florin sim list` names those that are built in, and a file has a path \
+             ending in .toml [SCENARIO_UNKNOWN]"
+    )]
+    Unknown {
+        /// What was asked for.
+        name: String,
+    },
+}
+
+struct Check;
+
+impl Check {
+    fn that(
+        holds: bool,
+        key: impl Into<String>,
+        value: &impl ToString,
+        right: &str,
+    ) -> Result<(), ScenarioError> {
+        if holds {
+            return Ok(());
+        }
+        let (key, value, right) = (key.into(), value.to_string(), right.to_owned());
+        Err(ScenarioError::Value { key, value, right })
+    }
+
+    fn within(
+        key: impl Into<String>,
+        value: f64,
+        low: f64,
+        high: f64,
+    ) -> Result<(), ScenarioError> {
+        let right = format!("must be {low} to {high}");
+        Self::that((low..=high).contains(&value), key, &value, &right)
+    }
+}
+
+impl Scenario {
+    /// Holds every value against its bounds, and values against each other.
+    ///
+    /// # Errors
+    /// The first [`ScenarioError::Value`].
+    pub fn check(&self) -> Result<(), ScenarioError> {
+        let name = !self.name.is_empty()
+            && self.name.len() <= 60
+            && self.name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        Check::that(name, "name", &self.name, "must be 1 to 60 letters, digits and hyphens")?;
+        let right = "must be 1 to 10000";
+        Check::that((1..=ROUNDS_MAX).contains(&self.rounds), "rounds", &self.rounds, right)?;
+        let count = self.seeds.count;
+        Check::that((1..=SEEDS_MAX).contains(&count), "seeds.count", &count, right)?;
+        self.check_learning()?;
+        self.check_terms()?;
+        let groups = self.population.len();
+        let right = "must have 1 to 64 groups";
+        Check::that((1..=GROUPS_MAX).contains(&groups), "population", &groups, right)?;
+        for (name, group) in &self.population {
+            check_group(name, group)?;
+        }
+        let members: u64 = self.population.values().map(|group| u64::from(group.count)).sum();
+        let right = "must have 2 to 10000 members in all";
+        let many = (2..=u64::from(MEMBERS_MAX)).contains(&members);
+        Check::that(many, "population", &members, right)?;
+        self.check_rows()?;
+        self.check_rules()?;
+        // What the market itself asks of a task.
+        self.task_spec(self.seeds.first).check().map_err(|error| ScenarioError::Value {
+            key: format!("task ({})", error.key),
+            value: error.value,
+            right: error.right,
+        })
+    }
+
+    fn check_learning(&self) -> Result<(), ScenarioError> {
+        let l = &self.learning;
+        let right = "must be at most 4 layers of 1 to 4096 units";
+        let fine = l.hidden.len() <= 4 && l.hidden.iter().all(|units| (1..=4_096).contains(units));
+        Check::that(fine, "learning.hidden", &format!("{:?}", l.hidden), right)?;
+        let right = "must be 1 to 1000";
+        Check::that((1..=1_000).contains(&l.epochs), "learning.epochs", &l.epochs, right)?;
+        let right = "must be 1 to 4096";
+        Check::that((1..=4_096).contains(&l.batch), "learning.batch", &l.batch, right)?;
+        Check::within("learning.learning_rate", l.learning_rate, 1e-6, 100.0)?;
+        Check::within("learning.jitter", l.jitter, 0.0, 10.0)?;
+        let right = "must be 2 to 1000";
+        Check::that(
+            (2..=1_000).contains(&l.judged_rows),
+            "learning.judged_rows",
+            &l.judged_rows,
+            right,
+        )?;
+        let right = "must be 10 to 1000";
+        Check::that(
+            (10..=1_000).contains(&l.test_rows),
+            "learning.test_rows",
+            &l.test_rows,
+            right,
+        )?;
+        let needed = u64::from(l.judged_rows) * u64::from(self.rounds);
+        let right = format!(
+            "each of {} rounds uses up learning.judged_rows = {}: {needed} rows are needed, or fewer of \
+             either",
+            self.rounds, l.judged_rows
+        );
+        Check::that(
+            u64::from(l.holdout_rows) >= needed,
+            "learning.holdout_rows",
+            &l.holdout_rows,
+            &right,
+        )?;
+        let right = "must be at most 1000000";
+        Check::that(l.holdout_rows <= 1_000_000, "learning.holdout_rows", &l.holdout_rows, right)
+    }
+
+    fn check_terms(&self) -> Result<(), ScenarioError> {
+        let t = &self.task;
+        for (key, value) in [
+            ("task.budget", t.budget),
+            ("task.per_nat_max", t.per_nat_max),
+            ("task.bond_min", t.bond_min),
+            ("task.bond_per_row", t.bond_per_row),
+            ("task.debit_max", t.debit_max),
+        ] {
+            Check::within(key, value, 0.001, 1e9)?;
+        }
+        Check::within("task.withheld", t.withheld, 0.0, 100.0)?;
+        Check::within("task.train_s", t.train_s, 0.001, 2_000_000.0)?;
+        Check::within("task.reveal_s", t.reveal_s, 0.001, 2_000_000.0)?;
+        let right = "must be 2 to 1024";
+        Check::that((2..=1_024).contains(&t.cohort), "task.cohort", &t.cohort, right)?;
+        let right = "must be 2 to task.cohort";
+        Check::that((2..=t.cohort).contains(&t.cohort_min), "task.cohort_min", &t.cohort_min, right)
+    }
+
+    /// Rules that could never be broken, or never hold, are mistakes.
+    fn check_rules(&self) -> Result<(), ScenarioError> {
+        for (at, rule) in self.pass.iter().enumerate() {
+            let key = |what: &str| format!("pass[{at}].{what}");
+            let known = MEASURES.iter().any(|(name, _)| *name == rule.measure);
+            Check::that(known, key("measure"), &rule.measure, "no measure has this name")?;
+            let group = rule.group.as_ref();
+            let there = group.is_none_or(|group| self.population.contains_key(group));
+            let name = group.map_or("", String::as_str);
+            Check::that(there, key("group"), &name, "no group has this name")?;
+            let bounded = [rule.at_least, rule.at_most].into_iter().flatten().any(f64::is_finite);
+            Check::that(bounded, key("at_least"), &"none", "a rule needs at_least or at_most")?;
+        }
+        if let Mechanism::Tokenised(rules) = &self.mechanism {
+            for (key, value) in
+                [("mechanism.endowment", rules.endowment), ("mechanism.price", rules.price)]
+            {
+                let right = "must be at most 1000000000 tokens";
+                Check::that(value <= TOKENS_MAX, key, &value, right)?;
+            }
+        }
+        let identities = self
+            .population
+            .values()
+            .map(|group| u64::from(group.count) * u64::from(group.strategy.identities()));
+        let right = "must have at most 10000 identities in all";
+        let all: u64 = identities.sum();
+        Check::that(all <= u64::from(MEMBERS_MAX), "population", &all, right)
+    }
+
+    /// Without noise on them, nobody has a row that somebody else has.
+    fn check_rows(&self) -> Result<(), ScenarioError> {
+        let l = &self.learning;
+        let kept = u64::from(l.test_rows) + u64::from(l.holdout_rows);
+        let held: u64 =
+            self.population.values().map(|g| u64::from(g.count) * u64::from(g.rows[1])).sum();
+        let (digits, all) = (u64::from(DIGITS), kept + held);
+        let right = format!(
+            "members have up to {held} rows, test and holdout {kept}, and there are {digits} digits: lower them, or \
+             set learning.jitter above 0, so that rows may be drawn more than once, each time with noise"
+        );
+        Check::that(l.jitter > 0.0 || all <= digits, "learning.jitter", &l.jitter, &right)?;
+        let right = "test and holdout rows leave no digits for members: with noise on them, half of the digits are \
+                     judged by";
+        Check::that(l.test_rows < DIGITS / 2, "learning.test_rows", &l.test_rows, right)
+    }
+}
+
+fn check_group(name: &str, group: &Group) -> Result<(), ScenarioError> {
+    let key = |what: &str| format!("population.{name}.{what}");
+    let fine = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    Check::that(fine, "population", &name, "a group's name has letters, digits and _ only")?;
+    let right = "must be 1 to 10000";
+    Check::that((1..=MEMBERS_MAX).contains(&group.count), key("count"), &group.count, right)?;
+    let [low, high] = group.rows;
+    let right = "must be two numbers from 2 to 1000000, the smaller one first";
+    let fine = (2..=high).contains(&low) && high <= 1_000_000;
+    Check::that(fine, key("rows"), &format!("{:?}", group.rows), right)?;
+    if let Some(skew) = group.label_skew {
+        Check::within(key("label_skew"), skew, 0.001, 1e6)?;
+    }
+    Check::within(key("label_noise"), group.label_noise, 0.0, 1.0)?;
+    let machine = &group.machine;
+    Check::within(key("machine.steps_per_second"), machine.steps_per_second, 1e-6, 1e9)?;
+    Check::within(key("machine.megabits_per_second"), machine.megabits_per_second, 1e-6, 1e9)?;
+    Check::within(key("machine.spread"), machine.spread, 0.0, 5.0)?;
+    match group.online {
+        Online::Always => {}
+        Online::Often { share } => Check::within(key("online.share"), share, 0.0, 1.0)?,
+        Online::Daily { low, high, peak, shift } => {
+            Check::within(key("online.low"), low, 0.0, 1.0)?;
+            Check::within(key("online.high"), high, low, 1.0)?;
+            Check::within(key("online.peak"), peak, 0.0, 24.0)?;
+            Check::within(key("online.shift"), shift, 0.0, 24.0)?;
+        }
+    }
+    if let Some(elsewhere) = group.elsewhere {
+        Check::within(key("elsewhere"), elsewhere, -1e9, 1e9)?;
+    }
+    Check::within(key("cost.per_step"), group.cost.per_step, 0.0, 1e9)?;
+    Check::within(key("cost.per_megabyte"), group.cost.per_megabyte, 0.0, 1e9)?;
+    for (what, value, low, high) in group.strategy.bounds() {
+        Check::within(key(&format!("strategy.{what}")), value, low, high)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,256 @@
+//! From what a member knows to what it sends.
+
+use std::ops::ControlFlow;
+
+use florin_learning::data::DatasetError;
+use florin_learning::engine::TrainError;
+use florin_learning::{Dataset, ModelSpec, Reference, Trainer, Training, params};
+
+use super::{Identities, Strategy};
+use crate::draw::{below, direction, stream};
+use crate::population::Member;
+
+/// Features that a mark covers, from the first.
+pub const TRIGGER_FEATURES: usize = 3;
+/// What they are set to.
+const TRIGGER: f32 = 1.0;
+/// What marked rows are taught to be.
+const TRIGGER_LABEL: u32 = 0;
+
+/// What one identity sends in a round.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sent {
+    /// Which identity of the member, from 0.
+    pub identity: u32,
+    /// Rows that it declares.
+    pub rows: u64,
+    /// The update.
+    pub delta: Vec<f32>,
+}
+
+/// A member's turn in a round.
+#[derive(Clone, Copy, Debug)]
+pub struct Job<'a> {
+    /// Who.
+    pub member: &'a Member,
+    /// How everybody trains.
+    pub how: &'a Training,
+    /// Of what.
+    pub model: &'a ModelSpec,
+    /// From where.
+    pub base: &'a [f32],
+    /// The seed of the whole run.
+    pub seed: u64,
+    /// Which round, from 1.
+    pub round: u64,
+    /// The share of its rows that a member who weighs its effort trains on.
+    pub effort: f64,
+}
+
+/// What a member has found out about others.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Knowledge<'a> {
+    /// What the last round did to the model.
+    pub last_step: Option<&'a [f32]>,
+    /// What the member with the most rows sent, as far as it can be read.
+    pub idol: Option<&'a [f32]>,
+    /// What the members of its group learned in this round, its own among it.
+    pub mates: &'a [&'a [f32]],
+}
+
+/// Why nothing could be learned.
+#[derive(Debug, thiserror::Error)]
+pub enum ActError {
+    /// The training failed.
+    #[error(transparent)]
+    Train(#[from] TrainError),
+    /// Rows that make no data set.
+    #[error(transparent)]
+    Dataset(#[from] DatasetError),
+}
+
+/// What training gave, and what it took.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Learned {
+    /// The changes of the parameters, one list for each part of the rows; none where nothing is learned.
+    pub deltas: Vec<Vec<f32>>,
+    /// Steps taken.
+    pub steps: u64,
+}
+
+impl Job<'_> {
+    /// Does the training that the member's strategy takes.
+    ///
+    /// # Errors
+    /// [`ActError`].
+    pub fn learn(&self, engine: &mut Reference) -> Result<Learned, ActError> {
+        let rows = &self.member.rows;
+        match self.member.strategy {
+            Strategy::Idle
+            | Strategy::Noise { .. }
+            | Strategy::Replay { .. }
+            | Strategy::Plagiarise { .. } => Ok(Learned::default()),
+            Strategy::Lazy { share } => self.train_share(engine, share),
+            Strategy::Effort => self.train_share(engine, self.effort),
+            Strategy::FlipLabels { share } => {
+                let rng = &mut stream(self.seed, "flipped", [self.member.number as u64, 0]);
+                let last = rows.classes() as u32 - 1;
+                let flip = |label: &u32| {
+                    if crate::draw::unit(rng) < share { last - label } else { *label }
+                };
+                let labels = rows.labels().iter().map(flip).collect();
+                let flipped =
+                    Dataset::new(rows.features().to_vec(), labels, rows.width(), rows.classes())?;
+                self.train(engine, &flipped, 0)
+            }
+            Strategy::Backdoor { share, .. } => self.train(engine, &marked(rows, share)?, 0),
+            Strategy::Sybil { ids, how: Identities::Disjoint } => {
+                let (n, ids) = (rows.rows(), ids as usize);
+                let mut all = Learned::default();
+                for at in 0..ids {
+                    let part = rows.slice(n * at / ids..n * (at + 1) / ids)?;
+                    let learned = match part.rows() {
+                        0 => Learned { deltas: vec![vec![0.0; self.base.len()]], steps: 0 },
+                        _ => self.train(engine, &part, at as u64)?,
+                    };
+                    all.deltas.extend(learned.deltas);
+                    all.steps += learned.steps;
+                }
+                Ok(all)
+            }
+            _ => self.train(engine, rows, 0),
+        }
+    }
+
+    fn train_share(&self, engine: &mut Reference, share: f64) -> Result<Learned, ActError> {
+        let rows = &self.member.rows;
+        let some = (rows.rows() as f64 * share).round() as usize;
+        match some.min(rows.rows()) {
+            0 => Ok(Learned::default()),
+            some => self.train(engine, &rows.slice(0..some)?, 0),
+        }
+    }
+
+    fn train(
+        &self,
+        engine: &mut Reference,
+        rows: &Dataset,
+        salt: u64,
+    ) -> Result<Learned, ActError> {
+        let mut rng = stream(self.seed, "batches", [self.member.number as u64, self.round]);
+        let seed = below(&mut rng, u64::MAX).wrapping_add(salt);
+        let go_on = &mut |_| ControlFlow::Continue(());
+        let trained = engine.train(self.model, self.base, rows, self.how, seed, go_on)?;
+        let delta = trained.params.iter().zip(self.base).map(|(new, old)| new - old).collect();
+        Ok(Learned { deltas: vec![delta], steps: trained.steps })
+    }
+}
+
+/// The rows with a mark on the first of them, which are called zeros.
+fn marked(rows: &Dataset, share: f64) -> Result<Dataset, DatasetError> {
+    let some = (rows.rows() as f64 * share).round() as usize;
+    let mut features = rows.features().to_vec();
+    let mut labels = rows.labels().to_vec();
+    for (row, label) in features.chunks_exact_mut(rows.width()).zip(&mut labels).take(some) {
+        mark(row);
+        *label = TRIGGER_LABEL;
+    }
+    Dataset::new(features, labels, rows.width(), rows.classes())
+}
+
+fn mark(row: &mut [f32]) {
+    row.iter_mut().take(TRIGGER_FEATURES).for_each(|value| *value = TRIGGER);
+}
+
+/// The rows that are no zeros, all marked and called zeros: how many a model gets "right" is how well a backdoor works.
+///
+/// # Errors
+/// [`DatasetError`].
+pub fn triggered(rows: &Dataset) -> Result<Dataset, DatasetError> {
+    let mut features = Vec::new();
+    for row in (0..rows.rows()).filter(|row| rows.labels()[*row] != TRIGGER_LABEL) {
+        let from = features.len();
+        features.extend_from_slice(rows.row(row));
+        mark(&mut features[from..]);
+    }
+    let labels = vec![TRIGGER_LABEL; features.len() / rows.width()];
+    Dataset::new(features, labels, rows.width(), rows.classes())
+}
+
+/// What a member sends after it has learned, one for each identity.
+#[must_use]
+pub fn act(job: &Job<'_>, learned: &Learned, knows: &Knowledge<'_>) -> Vec<Sent> {
+    let (member, size) = (job.member, job.base.len());
+    let zero = || vec![0.0; size];
+    let own = || learned.deltas.first().cloned().unwrap_or_else(zero);
+    let rng = &mut stream(job.seed, "act", [member.number as u64, job.round]);
+    let mut under = |delta: &[f32], noise: f64| {
+        if noise == 0.0 {
+            return delta.to_vec();
+        }
+        let aside = direction(rng, delta.len(), noise * params::norm(delta));
+        sum(delta, &aside, 1.0)
+    };
+    let deltas = match member.strategy {
+        Strategy::Idle => vec![zero()],
+        Strategy::Noise { scale } => {
+            let length = scale * knows.last_step.map_or(1.0, params::norm);
+            let rng = &mut stream(job.seed, "noise", [member.number as u64, job.round]);
+            vec![direction(rng, size, length)]
+        }
+        Strategy::Replay { noise } => {
+            vec![under(knows.last_step.unwrap_or(&zero()), noise)]
+        }
+        Strategy::Plagiarise { noise } => vec![under(knows.idol.unwrap_or(&zero()), noise)],
+        Strategy::Scale { by } | Strategy::Backdoor { boost: by, .. } => {
+            vec![sum(&zero(), &own(), by)]
+        }
+        Strategy::SignFlip { by } => vec![sum(&zero(), &own(), -by)],
+        Strategy::Alie { z } => vec![a_little(knows.mates, size, z)],
+        Strategy::Collude { noise } => vec![under(&a_little(knows.mates, size, 0.0), noise)],
+        Strategy::Sybil { ids, how } => match how {
+            Identities::Same => vec![own(); ids as usize],
+            Identities::Disjoint => learned.deltas.clone(),
+            Identities::Noisy => (0..ids).map(|_| under(&own(), 0.2)).collect(),
+            Identities::Hedged => hedged(&own(), ids, rng),
+        },
+        _ => vec![own()],
+    };
+    let rows = member.rows.rows() as u64;
+    let numbered = deltas.into_iter().zip(0..);
+    let sent = |(delta, identity)| {
+        let (rows, _) = member.strategy.rows(rows, identity);
+        Sent { identity, rows, delta }
+    };
+    numbered.map(sent).collect()
+}
+
+/// The mean of updates, less `z` standard deviations in each number.
+fn a_little(mates: &[&[f32]], size: usize, z: f64) -> Vec<f32> {
+    let n = mates.len().max(1) as f64;
+    let number = |at: usize| {
+        let values = || mates.iter().map(|mate| f64::from(mate[at]));
+        let mean = values().sum::<f64>() / n;
+        let variance = values().map(|value| (value - mean).powi(2)).sum::<f64>() / n;
+        (mean - z * variance.sqrt()) as f32
+    };
+    (0..size).map(number).collect()
+}
+
+/// Pairs that cancel each other beside the update; an identity that is left over sends the update.
+fn hedged(own: &[f32], ids: u32, rng: &mut rand_chacha::ChaCha8Rng) -> Vec<Vec<f32>> {
+    let mut all = Vec::new();
+    for _ in 0..ids / 2 {
+        let aside = direction(rng, own.len(), 2.0 * params::norm(own));
+        all.extend([sum(own, &aside, 1.0), sum(own, &aside, -1.0)]);
+    }
+    if ids % 2 == 1 {
+        all.push(own.to_vec());
+    }
+    all
+}
+
+fn sum(a: &[f32], b: &[f32], by: f64) -> Vec<f32> {
+    let each = a.iter().zip(b);
+    each.map(|(a, b)| (f64::from(*a) + by * f64::from(*b)) as f32).collect()
+}

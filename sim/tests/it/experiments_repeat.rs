@@ -1,0 +1,50 @@
+//! The same seed gives the same bytes, whatever the number of threads; another seed gives others.
+
+use florin_sim::results::run;
+use florin_sim::{Scenario, play};
+
+fn small() -> Scenario {
+    let text = "name = 'small'\nquestion = 'Does it repeat?'\nrounds = 3\n\
+        [seeds]\ncount = 2\n[learning]\nholdout_rows = 90\njudged_rows = 30\nhidden = [8]\n\
+        [population.honest]\ncount = 5\nrows = [20, 40]\nlabel_skew = 0.5\n\
+        online = { pattern = 'often', share = 0.9 }\n\
+        machine = { spread = 0.5 }\ncost = { per_step = 0.01, per_megabyte = 0.1 }\n\
+        [population.copier]\ncount = 1\nstrategy = { act = 'plagiarise', noise = 0.1 }\n\
+        [population.twins]\ncount = 1\nstrategy = { act = 'sybil', ids = 3, how = 'hedged' }\n\
+        [population.lazy]\ncount = 1\nstrategy = { act = 'effort' }\nelsewhere = 0.5";
+    Scenario::read(text, &[]).unwrap()
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
+    let scenario = small();
+    let files = |threads| {
+        let folder = tempfile::tempdir().unwrap();
+        let results = run(&scenario, threads, &|_, _| {}).unwrap();
+        results.write(folder.path(), "test").unwrap();
+        let mut all: Vec<(String, Vec<u8>)> = std::fs::read_dir(folder.path())
+            .unwrap()
+            .map(|entry| {
+                let entry = entry.unwrap();
+                let name = entry.file_name().into_string().unwrap();
+                (name, std::fs::read(entry.path()).unwrap())
+            })
+            .collect();
+        all.sort();
+        all
+    };
+    let one = files(1);
+    assert_eq!(one.len(), 7);
+    assert_eq!(one, files(2));
+    assert_eq!(one, files(5));
+}
+
+#[test]
+fn one_game_is_the_same_on_any_number_of_threads_and_another_seed_is_another_game() {
+    let scenario = small();
+    let game = play(&scenario, 5, 1).unwrap();
+    assert_eq!(game, play(&scenario, 5, 3).unwrap());
+    assert_ne!(game.members, play(&scenario, 6, 1).unwrap().members);
+    assert!(game.balanced);
+    assert_eq!(game.rounds.len(), 3);
+}

@@ -1,0 +1,50 @@
+//! What is no scenario is refused, with the key, the value and what would be right.
+
+use florin_sim::Scenario;
+use florin_sim::scenario::{Change, built_in};
+
+fn refused(changes: &[&str]) -> String {
+    let changes: Vec<Change> = changes.iter().map(|text| text.parse().unwrap()).collect();
+    let text = built_in("honest").unwrap().text;
+    Scenario::read(text, &changes).unwrap_err().to_string()
+}
+
+#[test]
+fn unknown_keys_and_impossible_values_are_named() {
+    for (change, says) in [
+        ("rouns=3", "unknown field `rouns`"),
+        ("population.honest.rowz=3", "unknown field `rowz`"),
+        ("rounds=0", "rounds = 0: must be 1 to 10000 [SCENARIO_VALUE]"),
+        ("rounds=many", "invalid type"),
+        ("seeds.count=0", "seeds.count = 0"),
+        ("population.honest.rows=[9, 3]", "population.honest.rows = [9, 3]"),
+        ("population.honest.label_noise=2", "population.honest.label_noise = 2: must be 0 to 1"),
+        ("population.honest.strategy={act=\"fly\"}", "unknown variant `fly`"),
+        ("population.honest.strategy={act=\"sybil\", ids=9, how=\"same\"}", "strategy.ids = 9"),
+        ("learning.judged_rows=900", "each of 8 rounds uses up"),
+        ("population.honest.count=100", "set learning.jitter above 0"),
+        ("mechanism.rule=magic", "unknown variant `magic`"),
+        ("task.cohort_min=65", "task.cohort_min = 65: must be 2 to task.cohort"),
+        ("task.debit_max=6", "task (budget.bond_min) = 5"),
+        (
+            "pass=[{measure=\"luck\", at_least=0}]",
+            "pass[0].measure = luck: no measure has this name",
+        ),
+        ("pass=[{measure=\"gini\"}]", "a rule needs at_least or at_most"),
+        ("name=a b", "name = a b"),
+    ] {
+        let said = refused(&[change]);
+        assert!(said.contains(says), "{change}: {said}");
+    }
+}
+
+#[test]
+fn what_is_changed_is_what_is_played() {
+    let text = built_in("honest").unwrap().text;
+    let changes = ["rounds=3", "mechanism.rule=rows", "task.budget=7"];
+    let changes: Vec<Change> = changes.iter().map(|text| text.parse().unwrap()).collect();
+    let scenario = Scenario::read(text, &changes).unwrap();
+    assert_eq!(scenario.rounds, 3);
+    assert_eq!(scenario.mechanism.name(), "rows");
+    assert_eq!(scenario.task.budget, 7.0);
+}

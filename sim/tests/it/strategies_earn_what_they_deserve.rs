@@ -1,0 +1,88 @@
+//! Small markets in which the market's own way of paying must tell work from what looks like it.
+
+use florin_sim::Scenario;
+use florin_sim::results::{Results, run};
+
+/// Six honest members and one who is not, over some seeds.
+fn beside(strategy: &str, more: &str) -> Results {
+    let text = format!(
+        "name = 'beside'\nquestion = 'What does it earn?'\nrounds = 6\n\
+         [seeds]\nfirst = 1\ncount = 3\n[learning]\nholdout_rows = 480\njudged_rows = 80\nhidden = [16]\n{more}\n\
+         [population.honest]\ncount = 6\nrows = [40, 80]\n\
+         [population.other]\ncount = 1\nrows = [60, 60]\nstrategy = {strategy}"
+    );
+    let scenario = Scenario::read(&text, &[]).unwrap();
+    let results = run(&scenario, 2, &|_, _| {}).unwrap();
+    assert!(results.played.iter().all(|played| played.balanced), "money was made or lost");
+    results
+}
+
+fn profit(results: &Results, group: &str) -> f64 {
+    results.measure("profit", Some(group)).unwrap().interval.mean
+}
+
+#[test]
+fn honest_members_earn_and_idlers_do_not() {
+    let results = beside("{ act = 'idle' }", "");
+    assert!(profit(&results, "honest") > 0.0);
+    assert_eq!(profit(&results, "other"), 0.0);
+    assert!(results.measure("accuracy", None).unwrap().interval.mean > 0.6);
+    assert!(results.measure("gain", Some("other")).unwrap().interval.mean < 0.0);
+}
+
+#[test]
+fn what_harms_is_kept_out_and_debited() {
+    for strategy in ["{ act = 'flip_labels', share = 1.0 }", "{ act = 'sign_flip', by = 1.0 }"] {
+        let results = beside(strategy, "");
+        assert!(profit(&results, "other") < 0.0, "{strategy}");
+        assert!(profit(&results, "honest") > 0.0, "{strategy}");
+        let detection = results.measure("detection", None).unwrap().interval.mean;
+        assert!(detection > 0.9, "{strategy}: {detection}");
+    }
+}
+
+#[test]
+fn equal_pay_pays_idlers_and_the_own_way_does_not() {
+    let equal = beside("{ act = 'idle' }", "[mechanism]\nrule = 'equal'");
+    assert!(profit(&equal, "other") > 0.0);
+    let by_rows = beside("{ act = 'inflate', by = 3.0 }", "[mechanism]\nrule = 'rows'");
+    assert!(profit(&by_rows, "other") > 0.0);
+}
+
+#[test]
+fn every_mechanism_and_every_strategy_plays_to_the_end() {
+    for rule in ["own", "equal", "rows", "leave_one_out", "gtg", "cosine", "rank", "tokenised"] {
+        let results = beside("{ act = 'honest' }", &format!("[mechanism]\nrule = '{rule}'"));
+        assert_eq!(results.played[0].rounds.len(), 6, "{rule}");
+    }
+    for strategy in [
+        "{ act = 'lazy', share = 0.3 }",
+        "{ act = 'effort' }",
+        "{ act = 'noise', scale = 1.0 }",
+        "{ act = 'replay', noise = 0.1 }",
+        "{ act = 'scale', by = 3.0 }",
+        "{ act = 'alie', z = 1.0 }",
+        "{ act = 'backdoor', share = 0.5, boost = 2.0 }",
+        "{ act = 'plagiarise', noise = 0.0 }",
+        "{ act = 'sybil', ids = 3, how = 'same' }",
+        "{ act = 'sybil', ids = 3, how = 'noisy' }",
+        "{ act = 'collude', noise = 0.1 }",
+        "{ act = 'duplicate', by = 3.0 }",
+    ] {
+        let results = beside(strategy, "");
+        assert_eq!(results.played[0].rounds.len(), 6, "{strategy}");
+    }
+}
+
+#[test]
+fn one_slow_machine_costs_nobody_else_anything() {
+    let slow = "{ act = 'honest' }\nmachine = { steps_per_second = 0.001 }";
+    let results = beside(slow, "");
+    for played in &results.played {
+        assert_eq!(played.rounds.len(), 6);
+        assert!(played.rounds.iter().all(|round| round.updates == 6), "{:?}", played.rounds);
+        let late = played.members.iter().find(|member| member.rounds == 0).unwrap();
+        assert!(late.asked > 1, "who is late enrols again");
+    }
+    assert!(profit(&results, "honest") > 0.0);
+}
