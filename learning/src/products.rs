@@ -10,11 +10,15 @@ const TILE: usize = 16;
 
 /// The symmetric matrix of all products of `vectors`, `len × len` numbers, row by row. Each is a sum
 /// in `f64` over eight interleaved lanes, then over the lanes: the same bits on every machine and on
-/// any number of threads. All vectors are of one length.
-pub fn products(vectors: &[&[f32]], threads: usize) -> Vec<f64> {
+/// any number of threads. All vectors are of one length. Of the last `apart` vectors, products with each other may be
+/// left out: zero where they are, but for every vector's square.
+pub fn products(vectors: &[&[f32]], apart: usize, threads: usize) -> Vec<f64> {
     let side = vectors.len();
     let tiles = side.div_ceil(TILE);
+    let first_apart = side.saturating_sub(apart).div_ceil(TILE);
+    let wanted = move |row: usize, column: usize| row < first_apart || row == column;
     let pairs = (0..tiles).flat_map(|row| (row..tiles).map(move |column| (row, column)));
+    let pairs = pairs.filter(move |(row, column)| wanted(*row, *column));
     let tile = |at: usize| at * TILE..side.min((at + 1) * TILE);
     let found = on_threads(threads, pairs.clone().collect(), |(row, column)| {
         let (rows, columns) = (&vectors[tile(row)], &vectors[tile(column)]);
@@ -82,7 +86,7 @@ mod tests {
         for (count, width) in [(0, 5), (1, 0), (1, 1), (15, 7), (16, 128), (17, 129), (35, 300)] {
             let vectors = vectors(count, width);
             let slices: Vec<&[f32]> = vectors.iter().map(Vec::as_slice).collect();
-            let matrix = products(&slices, 1);
+            let matrix = products(&slices, 0, 1);
             assert_eq!(matrix.len(), count * count);
             for (i, a) in slices.iter().enumerate() {
                 for (j, b) in slices.iter().enumerate() {
@@ -91,7 +95,7 @@ mod tests {
                 }
             }
             for threads in [2, 3, 8] {
-                assert_eq!(products(&slices, threads), matrix);
+                assert_eq!(products(&slices, 0, threads), matrix);
             }
         }
     }

@@ -39,6 +39,7 @@ mod client;
 mod durable;
 mod event;
 mod guard;
+mod kept;
 mod provider;
 mod recheck;
 mod retry;

@@ -15,13 +15,14 @@ use florin_protocol::{
     Signed, Signer, TaskId, TaskSpec, WorkOrder, WorkQuery, WorkRecord, WorkResult, WorkVerdict,
     draw_rows, round_seed,
 };
-use florin_work::{Inputs, carry_out, model_bytes, update_bytes};
+use florin_work::{Inputs, LastUpdates, carry_out, model_bytes, update_bytes};
 
 use crate::agent::{AgentError, ClaimError, EXPIRY_MS, draw_pay, register};
 use crate::client::{Client, ClientError};
 use crate::durable;
 use crate::event::Event;
 use crate::guard::{Guard, GuardError};
+use crate::kept::Kept;
 use crate::retry::{Passing, Patience, patiently, see_through};
 use crate::shutdown::Shutdown;
 use crate::wallet::Wallet;
@@ -214,6 +215,8 @@ struct Served {
     /// Rounds whose report has been read, and the rows of the holdout that judged them.
     read: u32,
     exposed: Vec<u32>,
+    /// The updates of its last order.
+    kept: Kept,
 }
 
 impl Server<'_, '_> {
@@ -284,7 +287,8 @@ impl Server<'_, '_> {
             (self.tell)(&Event::TaskSkipped { task, why });
             return Ok(());
         }
-        let served = Served { spec: view.spec, ready: false, read: 0, exposed: Vec::new() };
+        let (exposed, kept) = (Vec::new(), Kept::default());
+        let served = Served { spec: view.spec, ready: false, read: 0, exposed, kept };
         self.serving.insert(task, served);
         Ok(())
     }
@@ -479,7 +483,7 @@ impl Server<'_, '_> {
             Ok(drawn) => drawn,
             Err(error) => return Ok(Err(error.to_string())),
         };
-        let Served { spec, .. } = served;
+        let Served { spec, kept, .. } = served;
         let (model, update) = (model_bytes(spec), update_bytes(spec));
         let models = model.saturating_mul(order.previous.len() as u64);
         // Decoded, an update is as long as a model.
@@ -503,6 +507,14 @@ impl Server<'_, '_> {
             .iter()
             .map(|entry| self.fetch(spec.id(), entry.update, update))
             .collect::<Result<Vec<_>, _>>()?;
+        let last = order
+            .last_updates
+            .iter()
+            .map(|(_, digest)| match kept.take(*digest) {
+                Some(bytes) => Ok(bytes),
+                None => self.fetch(spec.id(), *digest, update),
+            })
+            .collect::<Result<Vec<_>, _>>()?;
         let inputs = Inputs {
             spec,
             base: &base,
@@ -511,9 +523,11 @@ impl Server<'_, '_> {
             entries: &order.entries,
             updates: &updates,
             previous: &previous,
+            last: LastUpdates { named: &order.last_updates, bytes: &last },
             room: &work_room(&self.config.folder),
         };
         let outcome = carry_out(&inputs, self.parts.engine);
+        kept.keep(order.entries.iter().map(|entry| entry.update), updates);
         Ok(outcome.map(|outcome| outcome.result).map_err(|error| error.to_string()))
     }
 

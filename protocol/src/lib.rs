@@ -101,4 +101,4 @@ pub use wire::{
     BlobRequest, ClaimProof, EthereumInfo, LedgerInfo, MarketInfo, Phase, TaskSummary, TaskView,
     UploadState, WorkQuery, WorkVerdict,
 };
-pub use work::{WorkOrder, WorkRecord, WorkResult};
+pub use work::{WorkOrder, WorkRecord, WorkResult, last_updates};

@@ -44,3 +44,5 @@ pub const MESSAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Rounds back to which updates are held against what the rounds did to the model.
 pub const PUBLIC_STEPS_MAX: usize = 8;
+/// Updates of the round before are held against those of a round if, decoded, they have at most so many bytes.
+pub const LAST_UPDATES_BYTES_MAX: u64 = 1024 * 1024 * 1024;

@@ -45,6 +45,8 @@ pub enum Origin {
     Update(Address),
     /// What the rounds before did to the model, which everybody knows: one such step, or a mixture.
     PublicSteps,
+    /// The update that this sender sent in the round before, which everybody could read.
+    LastUpdate(Address),
 }
 
 /// An update repeats what was there before it.

@@ -155,6 +155,10 @@ fn treated(treatment: Treatment) -> String {
             "The update repeats what the rounds before did to the model (cosine {cosine}), which \
              everybody knows: it was set aside and is worth nothing."
         ),
+        Some(Repeat { of: Origin::LastUpdate(sender), cosine }) => format!(
+            "The update repeats what {sender} sent in the round before (cosine {cosine}), which \
+             everybody could read: it was set aside and is worth nothing."
+        ),
         None if treatment.clip < Micro::ONE => format!(
             " The update was longer than the cohort's median: it was shortened to {} of its length \
              before it was valued.",
@@ -198,6 +202,8 @@ mod tests {
         assert!(copy.contains("earliest commit"), "{copy}");
         let replay = set_aside(Origin::PublicSteps);
         assert!(replay.contains("the rounds before") && replay.contains("0.987654"), "{replay}");
+        let last = set_aside(Origin::LastUpdate(Address([7; 20])));
+        assert!(last.contains(&sender) && last.contains("in the round before"), "{last}");
         let clipped = treated(Treatment { clip: Micro(432_000), repeats: None });
         assert!(clipped.contains("shortened to 0.432 of its length"), "{clipped}");
         let longer = treated(Treatment { clip: Micro(1_250_000), repeats: None });

@@ -254,6 +254,7 @@ fn closed(
         entries: entries.clone(),
         due: Tick(700_000),
         previous: vec![offer.base_model],
+        last_updates: vec![(cohort[0], Digest([0x66; 32]))],
     };
     let metrics =
         Metrics { rows: 36, correct_before: 3, correct_after: 20, loss_after_nano: 2_202_585_092 };

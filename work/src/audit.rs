@@ -3,11 +3,13 @@
 use florin_learning::Engine;
 use florin_protocol::limits::PUBLIC_STEPS_MAX;
 use florin_protocol::{
-    AbandonReason, Canonical, Closing, Code, Digest, Offer, Rejection, Report, RoundOutcome,
-    TaskSpec, UpdateHeader, WorkResult, blob_digest, close_round, draw_rows, round_seed,
+    AbandonReason, Address, Canonical, Closing, Code, Digest, Offer, Rejection, Report,
+    RoundOutcome, TaskSpec, UpdateHeader, WorkResult, blob_digest, close_round, draw_rows,
+    last_updates, round_seed,
 };
 use serde_json::Value;
 
+use crate::check::model_bytes;
 use crate::holdout::check_shown;
 use crate::round::{Inputs, WorkError, agree, carry_out};
 
@@ -119,6 +121,16 @@ fn evidence(inputs: &AuditInputs<'_>, found: &mut Vec<Difference>) {
     let stated: Vec<&Digest> = earlier.iter().take(PUBLIC_STEPS_MAX).collect();
     let given: Vec<Digest> = round.previous.iter().map(blob_digest).collect();
     equal("earlier base models' bytes", &format!("{stated:?}"), &format!("{given:?}"));
+    let stated = last_updates(spec.rounds.protection, before, model_bytes(spec));
+    let given: Vec<(Address, Digest)> = round.last.named.to_vec();
+    equal("updates of the round before", &format!("{given:?}"), &format!("{stated:?}"));
+    let stated: Vec<Digest> = stated.into_iter().map(|(_, update)| update).collect();
+    let given: Vec<Digest> = round.last.bytes.iter().map(blob_digest).collect();
+    equal(
+        "bytes of the updates of the round before",
+        &format!("{stated:?}"),
+        &format!("{given:?}"),
+    );
     let pool = spec.pool_of_round(report.scope.round, before);
     let pool = pool.map_or_else(|error| error.to_string(), |pool| pool.to_string());
     equal("offer.pool", &offer.pool, &pool);

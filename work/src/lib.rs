@@ -25,7 +25,9 @@ pub use check::{
 pub use contents::{Contents, NOTHING};
 pub use convert::{aggregation, format, model_spec, training};
 pub use holdout::{Committed, ShownError, check_shown};
-pub use round::{Disagreement, Inputs, Outcome, TOLERANCE_NANO, WorkError, agree, carry_out};
+pub use round::{
+    Disagreement, Inputs, LastUpdates, Outcome, TOLERANCE_NANO, WorkError, agree, carry_out,
+};
 pub use spot::{Spot, Spotted, escape_probability, spot_check_round};
 
 #[cfg(test)]

@@ -6,16 +6,16 @@ use florin_learning::{
     AggregateError, Dataset, Engine, ModelSpec, Room, Rows, Rule, aggregate, mean,
 };
 use florin_protocol::{
-    Entry, Estimator, Evidence, Metrics, Origin, Rejection, Repeat, Repeats, Scored, TaskSpec,
-    Valuation, WorkResult, blob_digest,
+    Address, Digest, Entry, Estimator, Evidence, Metrics, Origin, Rejection, Repeat, Repeats,
+    Scored, TaskSpec, Valuation, WorkResult, blob_digest,
 };
 
 use crate::check::{check_model, decode_update_into, encode};
-use crate::contents::Contents;
+use crate::contents::{Contents, NOTHING};
 use crate::convert::{aggregation, model_spec};
 use crate::holdout::{ShownError, check_shown};
 use crate::opinion::{agree_on_checks, check_seed, second_opinion};
-use crate::protect::{Protected, protect};
+use crate::protect::{Known, Protected, protect};
 use crate::source::RoundSource;
 
 /// How far two honest machines may differ in a score, an error or a loss, in nano-nats. Evaluation runs in `f64` with
@@ -40,8 +40,24 @@ pub struct Inputs<'a> {
     /// The models that the rounds before began with, the latest first, at most
     /// [`PUBLIC_STEPS_MAX`](florin_protocol::limits::PUBLIC_STEPS_MAX).
     pub previous: &'a dyn Contents,
+    /// The updates of the round before, which everybody could read: [`florin_protocol::last_updates`].
+    pub last: LastUpdates<'a>,
     /// Where the decoded updates lie while they are worked with. It changes no bit of the outcome.
     pub room: &'a Room,
+}
+
+/// The updates of the round before.
+#[derive(Clone, Copy)]
+pub struct LastUpdates<'a> {
+    /// Who sent which: senders and digests, as the order names them.
+    pub named: &'a [(Address, Digest)],
+    /// Their bytes, in that order.
+    pub bytes: &'a dyn Contents,
+}
+
+impl LastUpdates<'_> {
+    /// None: in a task's first round, or where repeats are counted.
+    pub const NONE: Self = Self { named: &[], bytes: &NOTHING };
 }
 
 /// What the work gives.
@@ -133,8 +149,12 @@ impl Opened {
             decode_update_into(spec, bytes, deltas.row_mut(at))
                 .map_err(input(&format!("update of {}", entry.sender)))?;
         }
-        let steps = steps(inputs, &base, &inputs.room.beside(&deltas))?;
-        let held = protect(spec.rounds.protection, entries, deltas, &steps);
+        let room = inputs.room.beside(&deltas);
+        let steps = steps(inputs, &base, &room)?;
+        let updates = last_updates(inputs, base.len(), &room.beside(&steps))?;
+        let senders = inputs.last.named.iter().map(|(sender, _)| *sender).collect();
+        let known = Known { steps, senders, updates };
+        let held = protect(spec.rounds.protection, entries, deltas, &known);
         Ok(Self { model: model_spec(&spec.model), base, held, holdout })
     }
 
@@ -213,6 +233,21 @@ fn steps(inputs: &Inputs<'_>, base: &[f32], room: &Room) -> Result<Rows, WorkErr
     Ok(steps)
 }
 
+/// The updates of the round before, decoded. Theirs was checked when it came.
+fn last_updates(inputs: &Inputs<'_>, parameters: usize, room: &Room) -> Result<Rows, WorkError> {
+    let Inputs { spec, last, .. } = *inputs;
+    if last.named.len() != last.bytes.len() {
+        return Err(WorkError::Count { entries: last.named.len(), updates: last.bytes.len() });
+    }
+    let mut updates = Rows::zeros(last.named.len(), parameters, room)?;
+    for (at, ((sender, _), bytes)) in last.named.iter().zip(last.bytes.iter()).enumerate() {
+        decode_update_into(spec, bytes, updates.row_mut(at)).map_err(|source| {
+            WorkError::Input { what: format!("update of {sender} in the round before"), source }
+        })?;
+    }
+    Ok(updates)
+}
+
 /// The model after the round, as bytes and as numbers: by the task's rule over the updates that were neither set aside
 /// nor excluded, in the order of the senders. Bit for bit the model of a round in which those set aside were never sent;
 /// so, too, for excluded ones, but that they count where the median is taken.
@@ -284,6 +319,9 @@ fn said(repeats: Option<Repeat>) -> String {
         }
         Some(Repeat { of: Origin::Update(sender), cosine }) => {
             format!("the update of {sender} (cosine {cosine})")
+        }
+        Some(Repeat { of: Origin::LastUpdate(sender), cosine }) => {
+            format!("the update of {sender} in the round before (cosine {cosine})")
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use florin_learning::{Engine, Room};
 use florin_protocol::{Digest, Rejection, Round, Signed, TaskId, TaskSpec, WorkOrder, WorkRecord};
-use florin_work::{Inputs, Outcome, WorkError};
+use florin_work::{Inputs, LastUpdates, Outcome, WorkError};
 
 use super::Mailbox;
 use super::delayed::{Again, Delayed};
@@ -82,6 +82,8 @@ impl Valuer for WorkValuer {
         let previous = previous.collect::<Result<Vec<_>, _>>()?;
         let updates = order.entries.iter().map(|entry| blobs.map(entry.update));
         let updates = updates.collect::<Result<Vec<_>, _>>()?;
+        let last = order.last_updates.iter().map(|(_, digest)| blobs.map(*digest));
+        let last = last.collect::<Result<Vec<_>, _>>()?;
         let inputs = Inputs {
             spec,
             base: &base,
@@ -90,6 +92,7 @@ impl Valuer for WorkValuer {
             entries: &order.entries,
             updates: &updates,
             previous: &previous,
+            last: LastUpdates { named: &order.last_updates, bytes: &last },
             room: &self.room,
         };
         florin_work::carry_out(&inputs, self.engine.as_mut()).map_err(|error| match error {

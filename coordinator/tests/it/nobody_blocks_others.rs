@@ -421,6 +421,7 @@ async fn a_second_provider_is_paid_after_the_firsts_wrong_record() {
         entries: &order.entries,
         updates: &updates,
         previous: &florin_work::NOTHING,
+        last: florin_work::LastUpdates::NONE,
         room: &florin_learning::mapped::MEMORY,
     };
     let mut engine = florin_learning::engine(florin_learning::EngineKind::Reference, 1).unwrap();

@@ -109,6 +109,7 @@ async fn work(record: &mut Record, task: TaskId, expires: Tick) {
         entries: &order.entries,
         updates: &updates,
         previous: &florin_work::NOTHING,
+        last: florin_work::LastUpdates::NONE,
         room: &florin_learning::mapped::MEMORY,
     };
     let mut engine = florin_learning::engine(florin_learning::EngineKind::Reference, 1).unwrap();

@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 use florin_coordinator::engine::Event;
 use florin_learning::EngineKind;
 use florin_protocol::*;
-use florin_work::{AuditInputs, Inputs, audit_round};
+use florin_work::{AuditInputs, Inputs, LastUpdates, audit_round};
 
 use crate::shop::*;
 use crate::support::*;
@@ -40,6 +40,7 @@ async fn a_whole_task_is_run_settled_proved_and_audited() {
 /// Every report is signed, chained, and what an auditor recomputes from public bytes.
 async fn check_reports(shop: &Shop, key: NodeKey) {
     let mut before: Option<Report> = None;
+    let (mut named, mut last) = (Vec::new(), Vec::new());
     let (mut earlier, mut previous, mut exposed) = (Vec::new(), Vec::new(), Vec::new());
     for round in 1..=2 {
         let path = |what: &str| format!("tasks/{}/rounds/{round}/{what}", shop.id);
@@ -66,6 +67,7 @@ async fn check_reports(shop: &Shop, key: NodeKey) {
                 entries: &report.entries,
                 updates: &updates,
                 previous: &previous,
+                last: LastUpdates { named: &named, bytes: &last },
                 room: &florin_learning::mapped::MEMORY,
             },
             offer: &offer.body,
@@ -82,6 +84,8 @@ async fn check_reports(shop: &Shop, key: NodeKey) {
         exposed.extend(&report.holdout.rows);
         earlier.insert(0, report.base_model);
         previous.insert(0, base);
+        named = report.entries.iter().map(|entry| (entry.sender, entry.update)).collect();
+        last = updates;
         before = Some(report);
     }
 }
@@ -255,6 +259,7 @@ async fn a_provider_is_paid_for_work_that_the_coordinator_recomputes() {
         entries: &order.entries,
         updates: &updates,
         previous: &florin_work::NOTHING,
+        last: LastUpdates::NONE,
         room: &florin_learning::mapped::MEMORY,
     };
     let mut engine = florin_learning::engine(EngineKind::Reference, 1).unwrap();

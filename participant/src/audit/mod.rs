@@ -30,14 +30,15 @@ use florin_ledger::{Ledger, LedgerError};
 use florin_protocol::limits::PUBLIC_STEPS_MAX;
 use florin_protocol::{
     Address, Canonical, Digest, NodeKey, Offer, Receipt, Report, Role, Round, RoundOutcome, Scope,
-    Signed, TaskId, TaskSpec, TaskView, UpdateHeader,
+    Signed, TaskId, TaskSpec, TaskView, UpdateHeader, last_updates,
 };
 use florin_work::{
-    AuditInputs, Difference, Inputs, Spot, Spotted, WorkError, audit_round as recompute,
-    spot_check_round,
+    AuditInputs, Difference, Inputs, LastUpdates, Spot, Spotted, WorkError,
+    audit_round as recompute, spot_check_round,
 };
 
 use crate::client::{Client, ClientError};
+use crate::kept::Kept;
 use crate::provider::{ORDER_BYTES_MAX, work_room};
 use crate::recheck::{difference, recheck};
 
@@ -240,6 +241,10 @@ struct Bytes {
     updates: Vec<Vec<u8>>,
     /// The models that the rounds before began with, the latest first, as many as count.
     previous: Vec<Vec<u8>>,
+    /// Whose updates of the round before this round's are held against, and their digests.
+    named: Vec<(Address, Digest)>,
+    /// Their bytes.
+    last: Vec<Vec<u8>>,
 }
 
 /// What a round's report says of itself and its neighbours.
@@ -258,6 +263,8 @@ struct Auditor<'a> {
     earlier: Vec<Digest>,
     /// The rows of the holdout that judged the rounds before.
     exposed: Vec<u32>,
+    /// The updates of the round that was recomputed last.
+    kept: Kept,
     spot: Option<Spot>,
     scratch: &'a Path,
     keys: BTreeMap<(Address, Role), Option<NodeKey>>,
@@ -277,7 +284,8 @@ impl<'a> Auditor<'a> {
         let (earlier, exposed, untold) = (Vec::new(), Vec::new(), Vec::new());
         let (spot, scratch) = (scrutiny.spot, scrutiny.scratch.unwrap_or(Path::new(".")));
         let spec = &view.spec;
-        Self { client, ledger, spec, earlier, exposed, spot, scratch, keys, paid, untold }
+        let kept = Kept::default();
+        Self { client, ledger, spec, earlier, exposed, kept, spot, scratch, keys, paid, untold }
     }
 
     /// Goes on to the round after this one.
@@ -302,9 +310,11 @@ impl<'a> Auditor<'a> {
         let headers: Vec<UpdateHeader> = headers.into_iter().map(|signed| signed.body).collect();
         let papers = Papers { report, before, offer: &offer, headers: &headers };
         let mut spotted = None;
-        let recomputed = match self.bytes(report, &mut found)? {
+        let recomputed = match self.bytes(report, before, &mut found)? {
             Some(bytes) if found.is_empty() => {
                 spotted = self.recompute(&papers, &bytes, engine, &mut found)?;
+                let digests = report.entries.iter().map(|entry| entry.update);
+                self.kept.keep(digests, bytes.updates);
                 true
             }
             _ => false,
@@ -381,8 +391,9 @@ impl<'a> Auditor<'a> {
     /// The base model, the updates and the rows, if they are there and have the digests that the
     /// report says. The rows have proofs instead, which are looked at when they are used.
     fn bytes(
-        &self,
+        &mut self,
         report: &Report,
+        before: Option<&Report>,
         found: &mut Vec<Difference>,
     ) -> Result<Option<Bytes>, AuditError> {
         let limit = florin_work::model_bytes(self.spec);
@@ -407,10 +418,21 @@ impl<'a> Auditor<'a> {
         for digest in known.clone() {
             previous.extend(self.blob("an earlier base_model", *digest, limit, found)?);
         }
-        let complete = updates.len() == report.entries.len() && previous.len() == known.len();
+        let named = last_updates(self.spec.rounds.protection, before, limit);
+        let mut last = Vec::with_capacity(named.len());
+        for (sender, digest) in &named {
+            let line = format!("the update of {sender} in the round before");
+            last.extend(match self.kept.take(*digest) {
+                Some(bytes) => Some(bytes),
+                None => self.blob(&line, *digest, of_update, found)?,
+            });
+        }
+        let complete = updates.len() == report.entries.len()
+            && previous.len() == known.len()
+            && last.len() == named.len();
         let shown = self.shown(report, found)?;
         let both = base.filter(|_| complete).zip(shown);
-        Ok(both.map(|(base, shown)| Bytes { base, shown, updates, previous }))
+        Ok(both.map(|(base, shown)| Bytes { base, shown, updates, previous, named, last }))
     }
 
     /// The rows that judge the round, if some were drawn.
@@ -464,7 +486,7 @@ impl<'a> Auditor<'a> {
         found: &mut Vec<Difference>,
     ) -> Result<Option<Spotted>, AuditError> {
         let Papers { report, before, offer, headers } = *papers;
-        let Bytes { base, shown, updates, previous } = bytes;
+        let Bytes { base, shown, updates, previous, named, last } = bytes;
         let room = work_room(self.scratch);
         let inputs = AuditInputs {
             round: Inputs {
@@ -475,6 +497,7 @@ impl<'a> Auditor<'a> {
                 entries: &report.entries,
                 updates,
                 previous,
+                last: LastUpdates { named, bytes: last },
                 room: &room,
             },
             offer,

@@ -12,9 +12,9 @@ use florin_protocol::{
     Digest, Enrol, Entry, LedgerInfo, MarketInfo, Missing, NodeSigner, Offer, Phase, Receipt,
     Registration, Rejection, Report, Role, Round, RoundOutcome, Scope, Signed, Signer, TaskSpec,
     TaskSummary, TaskView, Tick, UpdateHeader, WorkOrder, WorkQuery, WorkRecord, WorkResult,
-    WorkVerdict, blob_digest, close_round, totals_tree,
+    WorkVerdict, blob_digest, close_round, last_updates, totals_tree,
 };
-use florin_work::{Committed, Inputs, Outcome, carry_out, initial_model};
+use florin_work::{Committed, Inputs, LastUpdates, Outcome, carry_out, initial_model, model_bytes};
 use serde::Serialize;
 
 pub(crate) use super::lie::Lie;
@@ -371,6 +371,7 @@ impl State {
                 entries,
                 due: Tick::NEVER,
                 previous: self.earlier_models(),
+                last_updates: self.last_updates(),
             });
         } else {
             self.settle(&[]);
@@ -381,6 +382,11 @@ impl State {
     fn earlier_models(&self) -> Vec<Digest> {
         let latest = self.past.iter().rev().take(PUBLIC_STEPS_MAX);
         latest.map(|past| past.report.base_model).collect()
+    }
+
+    fn last_updates(&self) -> Vec<(Address, Digest)> {
+        let before = self.past.last().map(|past| &past.report);
+        last_updates(self.spec.rounds.protection, before, model_bytes(&self.spec))
     }
 
     fn record(&mut self, said: &Signed<WorkRecord>) -> Answer {
@@ -440,6 +446,8 @@ impl State {
         let drawn = self.draw(offer, entries).1;
         let previous = self.earlier_models();
         let previous: Vec<Vec<u8>> = previous.iter().map(|of| self.blobs[of].clone()).collect();
+        let named = self.last_updates();
+        let last: Vec<Vec<u8>> = named.iter().map(|(_, of)| self.blobs[of].clone()).collect();
         let inputs = Inputs {
             spec: &self.spec,
             base: &self.blobs[&offer.base_model],
@@ -448,6 +456,7 @@ impl State {
             entries,
             updates: &updates,
             previous: &previous,
+            last: LastUpdates { named: &named, bytes: &last },
             room: &florin_learning::mapped::MEMORY,
         };
         let mut engine = engine(EngineKind::Reference, 1).unwrap();

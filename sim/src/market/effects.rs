@@ -9,7 +9,7 @@ use florin_ledger::state::ApplyError;
 use florin_ledger::{Action, Claim, Refusal};
 use florin_protocol::merkle::Totals;
 use florin_protocol::{Address, Digest, Rejection, Round, TaskId, blob_digest};
-use florin_work::{Inputs, WorkError};
+use florin_work::{Inputs, LastUpdates, WorkError};
 
 use super::{BUYER, COORDINATOR, Market, MarketError, SHOWN, Seat};
 
@@ -118,6 +118,8 @@ impl Market {
         let updates = order.entries.iter().map(|entry| blob(&entry.update));
         let updates = updates.collect::<Result<Vec<&[u8]>, _>>()?;
         let previous = order.previous.iter().map(blob).collect::<Result<Vec<&[u8]>, _>>()?;
+        let last = order.last_updates.iter().map(|(_, digest)| blob(digest));
+        let last = last.collect::<Result<Vec<&[u8]>, _>>()?;
         let inputs = Inputs {
             spec: &self.spec,
             base: blob(&order.base_model)?,
@@ -126,6 +128,7 @@ impl Market {
             entries: &order.entries,
             updates: &updates.as_slice(),
             previous: &previous.as_slice(),
+            last: LastUpdates { named: &order.last_updates, bytes: &last.as_slice() },
             room: &MEMORY,
         };
         let valued = self.mechanism.value(&inputs, &mut self.worker, self.seed);

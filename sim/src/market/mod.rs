@@ -4,7 +4,7 @@
 mod effects;
 mod spec;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use florin_coordinator::engine::{Engine, Event};
 use florin_learning::Reference;
@@ -295,21 +295,16 @@ impl Market {
         self.pass(Phase::Committing, offer.commit_by)?;
         let opened = self.now;
         promised.sort_by_key(|(header, _, upload_ms)| (*upload_ms, header.sender));
-        let mut held = Vec::with_capacity(promised.len());
         for (header, bytes, upload_ms) in promised {
             let at = opened.after_ms(upload_ms);
             if at > offer.reveal_by || self.phase() != Some(Phase::Revealing) {
                 break;
             }
             self.now = self.now.max(at);
-            held.push(header.update);
             self.blobs.insert(header.update, bytes);
             self.try_to_say(&Event::Revealed(unsigned(header)))?;
         }
         self.pass(Phase::Revealing, offer.reveal_by)?;
-        for update in held {
-            self.blobs.remove(&update);
-        }
         self.done(offer.scope.round, &before)
     }
 
@@ -334,12 +329,15 @@ impl Market {
         Ok(RoundDone { report, step: moved.then_some(step) })
     }
 
-    /// Forgets models that no order will name any more.
+    /// Forgets models and updates that no order will name any more.
     fn forget(&mut self) {
         let Some(task) = self.engine.state().tasks.get(&self.id) else { return };
         let latest = task.past.iter().rev().take(PUBLIC_STEPS_MAX.saturating_add(1));
         let reports = latest.map(|past| &past.report);
-        let needed: Vec<Digest> = reports.flat_map(|r| [r.model, r.base_model]).collect();
+        let mut needed: BTreeSet<Digest> = reports.flat_map(|r| [r.model, r.base_model]).collect();
+        // The next round's updates are held against those of this one.
+        let last = task.past.last().into_iter().flat_map(|past| &past.report.entries);
+        needed.extend(last.map(|entry| entry.update));
         self.blobs.retain(|digest, _| needed.contains(digest));
     }
 

@@ -18,7 +18,9 @@ use florin_protocol::{
     Address, ChainId, Digest, Entry, Market, Round, Scope, TaskSpec, Tick, UpdateFormat,
     blob_digest, draw_rows, round_seed,
 };
-use florin_work::{Committed, Inputs, carry_out, check_model, encode_update, update_bytes};
+use florin_work::{
+    Committed, Inputs, LastUpdates, carry_out, check_model, encode_update, update_bytes,
+};
 
 use super::Row;
 use super::contribution::refresh_page;
@@ -193,6 +195,7 @@ impl Town {
         let mut engine = Reference::new();
         let (mut base, mut previous) = (self.base.clone(), Vec::<Vec<u8>>::new());
         let mut exposed = Vec::new();
+        let mut last: (Vec<(Address, Digest)>, Vec<Vec<u8>>) = Default::default();
         let mut kept: Kept = vec![None; self.people.len()];
         for round in 1..=spec.rounds.count {
             let (entries, updates) = self.updates(spec, round, &base, &mut kept)?;
@@ -211,6 +214,7 @@ impl Town {
                 entries: &entries,
                 updates: &updates,
                 previous: &previous,
+                last: LastUpdates { named: &last.0, bytes: &last.1 },
                 room: &MEMORY,
             };
             let model = carry_out(&inputs, &mut engine)?.model;
@@ -218,6 +222,7 @@ impl Town {
                 // As participants do: what was left out of a round that changed nothing is trained again.
                 kept.fill(None);
             }
+            last = (entries.iter().map(|entry| (entry.sender, entry.update)).collect(), updates);
             previous.insert(0, std::mem::replace(&mut base, model));
             previous.truncate(PUBLIC_STEPS_MAX);
         }

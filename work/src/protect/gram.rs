@@ -20,9 +20,16 @@ impl Gram {
     /// Of these vectors, all of one length.
     #[must_use]
     pub fn of(vectors: &[&[f32]]) -> Self {
+        Self::apart(vectors, 0)
+    }
+
+    /// The same where nobody asks for the products of the last `apart` vectors with each other, which takes a quarter of
+    /// the time where they are half of all.
+    #[must_use]
+    pub fn apart(vectors: &[&[f32]], apart: usize) -> Self {
         let threads = available_parallelism().map_or(1, usize::from);
         let dimensions = vectors.first().map_or(0, |vector| vector.len());
-        Self { side: vectors.len(), products: products(vectors, threads), dimensions }
+        Self { side: vectors.len(), products: products(vectors, apart, threads), dimensions }
     }
 
     /// The matrix of what all vectors have beyond the `known` ones (Gram and Schmidt, one after the other; what is left of

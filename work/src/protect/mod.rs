@@ -1,7 +1,7 @@
 //! What is done to a round's updates before they are valued, so that nobody gains by how it sends its work.
 //!
-//! First, an update that repeats an earlier commit or the public steps of the rounds before is **set aside**: it becomes
-//! zero, and its rows do not count. Then all updates are brought to the length of the cohort's median: **clipped**, or
+//! First, an update that repeats an earlier commit, somebody else's update of the round before or the public steps of
+//! the rounds before is **set aside**: it becomes zero, and its rows do not count. Then all updates are brought to the length of the cohort's median: **clipped**, or
 //! lengthened. Both are pure functions of decoded updates, rows and the order of commits; coordinator, provider and
 //! auditor come to the same bits.
 
@@ -14,13 +14,16 @@ mod tests;
 
 use florin_learning::Rows;
 use florin_learning::params::norm as norm_of;
-use florin_protocol::{Clip, Entry, Micro, Origin, Protection, Repeat, Repeats, Treatment};
+use florin_protocol::{
+    Address, Clip, Entry, Micro, Origin, Protection, Repeat, Repeats, Treatment,
+};
 
 pub use clip::{clip_factor, median_norm, rescale};
 pub use gram::Gram;
 pub use likeness::{Likeness, SAME_COSINE, SAME_COSINE_SMALL, likeness, mixture};
 pub use repeats::{
-    Found, NOISY_AGREEMENT, NOISY_COSINE, NOISY_OWN, REPLAY_COSINE, REPLAY_OWN, repeats, replays,
+    Found, NOISY_AGREEMENT, NOISY_COSINE, NOISY_OWN, Public, REPLAY_COSINE, REPLAY_OWN, repeats,
+    replays, republished,
 };
 
 /// A model has that many parameters for every public step that is looked for, or else one step only: mixtures of many
@@ -47,14 +50,24 @@ impl Protected {
     }
 }
 
-/// Applies a task's protection. `steps` are what the rounds before did to the model, the latest first; everybody knows
-/// them.
+/// What everybody could read when a round began.
+#[derive(Debug)]
+pub struct Known {
+    /// What the rounds before did to the model, the latest first.
+    pub steps: Rows,
+    /// Who sent the updates of the round before.
+    pub senders: Vec<Address>,
+    /// These updates.
+    pub updates: Rows,
+}
+
+/// Applies a task's protection.
 #[must_use]
-pub fn protect(rules: Protection, entries: &[Entry], mut deltas: Rows, steps: &Rows) -> Protected {
+pub fn protect(rules: Protection, entries: &[Entry], mut deltas: Rows, known: &Known) -> Protected {
     let mut rows: Vec<u64> = entries.iter().map(|entry| entry.rows_counted).collect();
     let repeats = match rules.repeats {
         Repeats::Counted => vec![None; entries.len()],
-        Repeats::SetAside => find(entries, &rows, &deltas, steps),
+        Repeats::SetAside => find(entries, &rows, &deltas, known),
     };
     for (at, (rows, repeat)) in rows.iter_mut().zip(&repeats).enumerate() {
         if repeat.is_some() {
@@ -69,14 +82,29 @@ pub fn protect(rules: Protection, entries: &[Entry], mut deltas: Rows, steps: &R
     Protected { deltas, rows, clips, repeats }
 }
 
-fn find(entries: &[Entry], rows: &[u64], deltas: &Rows, steps: &Rows) -> Vec<Option<Repeat>> {
-    let known = steps.len().min((deltas.width() / PARAMETERS_PER_STEP).max(1));
+fn find(entries: &[Entry], rows: &[u64], deltas: &Rows, known: &Known) -> Vec<Option<Repeat>> {
+    let looked_for = known.steps.len().min((deltas.width() / PARAMETERS_PER_STEP).max(1));
     let mut vectors = deltas.slices();
-    vectors.extend(steps.slices().into_iter().take(known));
+    vectors.extend(known.steps.slices().into_iter().take(looked_for));
+    let last = vectors.len();
+    vectors.extend(known.updates.slices());
     let orders: Vec<u32> = entries.iter().map(|entry| entry.order).collect();
-    let found = repeats(&Gram::of(&vectors), rows, &orders, entries.len()..vectors.len());
+    let at = |who: &Address| entries.binary_search_by_key(who, |entry| entry.sender).ok();
+    let same_sender: Vec<Option<usize>> = known.senders.iter().map(at).collect();
+    let public = Public {
+        steps: entries.len()..last,
+        updates: last..vectors.len(),
+        same_sender: &same_sender,
+    };
+    let gram = Gram::apart(&vectors, known.updates.len());
+    let found = repeats(&gram, rows, &orders, &public);
     let told = |found: Found| Repeat {
-        of: entries.get(found.of).map_or(Origin::PublicSteps, |entry| Origin::Update(entry.sender)),
+        of: match known.senders.get(found.of.wrapping_sub(last)) {
+            Some(sender) => Origin::LastUpdate(*sender),
+            None => entries
+                .get(found.of)
+                .map_or(Origin::PublicSteps, |entry| Origin::Update(entry.sender)),
+        },
         cosine: millionths(found.cosine),
     };
     found.into_iter().map(|found| found.map(told)).collect()

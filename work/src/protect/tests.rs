@@ -1,7 +1,6 @@
 //! Small vectors, checked by hand, and the property that splitting never gains.
 
 use florin_contribution::Draw;
-use florin_learning::Rows;
 use florin_protocol::{Address, Amount, Digest};
 use proptest::prelude::*;
 
@@ -22,6 +21,15 @@ fn entry(n: u8, rows: u64, order: u32) -> Entry {
     }
 }
 
+/// Who knows the public steps and nothing else.
+fn knowing(steps: Vec<Vec<f32>>) -> Known {
+    Known { steps: steps.into(), senders: Vec::new(), updates: vec![].into() }
+}
+
+fn only(steps: std::ops::Range<usize>) -> Public<'static> {
+    Public { updates: steps.end..steps.end, steps, same_sender: &[] }
+}
+
 #[test]
 fn the_median_counts_rows_and_not_heads_or_zeros() {
     assert_eq!(median_norm(&[(1.0, 10), (2.0, 10), (3.0, 10)]), Some(2.0));
@@ -39,7 +47,7 @@ fn the_median_counts_rows_and_not_heads_or_zeros() {
 fn updates_are_brought_to_the_median_and_lengthened_at_most_twice() {
     let entries = [entry(1, 10, 1), entry(2, 10, 2), entry(3, 10, 3)];
     let deltas = vec![vec![3.0, 4.0], vec![0.0, 20.0], vec![4.0, 0.0]];
-    let held = protect(WHOLE, &entries, deltas.into(), &Rows::from(vec![]));
+    let held = protect(WHOLE, &entries, deltas.into(), &knowing(vec![]));
     assert_eq!(held.clips, [Micro::ONE, Micro(250_000), Micro(1_250_000)]);
     assert_eq!(held.deltas.slices(), [vec![3.0, 4.0], vec![0.0, 5.0], vec![5.0, 0.0]]);
     assert_eq!(held.rows, [10, 10, 10]);
@@ -59,7 +67,7 @@ fn a_copy_is_set_aside_for_the_earliest_commit_whatever_its_length() {
     // The second sender committed first.
     let entries = [entry(1, 10, 2), entry(2, 30, 1), entry(3, 10, 3)];
     let deltas = vec![vec![9.0, 12.0], vec![3.0, 4.0], vec![-4.0, 3.0]];
-    let held = protect(WHOLE, &entries, deltas.into(), &Rows::from(vec![]));
+    let held = protect(WHOLE, &entries, deltas.into(), &knowing(vec![]));
     let repeat = Repeat { of: Origin::Update(Address([2; 20])), cosine: Micro::ONE };
     assert_eq!(held.repeats, [Some(repeat), None, None]);
     assert_eq!(held.deltas.slices(), [vec![0.0, 0.0], vec![3.0, 4.0], vec![-4.0, 3.0]]);
@@ -70,13 +78,13 @@ fn a_copy_is_set_aside_for_the_earliest_commit_whatever_its_length() {
 fn the_public_step_belongs_to_everybody() {
     let entries = [entry(1, 10, 1), entry(2, 10, 2)];
     let deltas = vec![vec![0.5, 0.5], vec![1.0, 0.0]];
-    let held = protect(WHOLE, &entries, deltas.clone().into(), &vec![vec![2.0, 2.0]].into());
+    let held = protect(WHOLE, &entries, deltas.clone().into(), &knowing(vec![vec![2.0, 2.0]]));
     let repeat =
         Repeat { of: Origin::PublicSteps, cosine: Micro(held.repeats[0].unwrap().cosine.0) };
     assert_eq!(held.repeats, [Some(repeat), None]);
     assert!(repeat.cosine >= Micro(999_999));
     // Whoever walks back, or mixes steps, sends nothing new either.
-    let back = protect(WHOLE, &entries, deltas.into(), &vec![vec![-2.0, -2.0]].into());
+    let back = protect(WHOLE, &entries, deltas.into(), &knowing(vec![vec![-2.0, -2.0]]));
     assert_eq!(back.repeats[0].map(|repeat| repeat.of), Some(Origin::PublicSteps));
 }
 
@@ -85,7 +93,7 @@ fn switched_off_nothing_is_touched() {
     let rules = Protection { clip: Clip::None, repeats: Repeats::Counted };
     let entries = [entry(1, 10, 1), entry(2, 10, 2)];
     let deltas = vec![vec![3.0, 4.0], vec![30.0, 40.0]];
-    let held = protect(rules, &entries, deltas.clone().into(), &vec![vec![3.0, 4.0]].into());
+    let held = protect(rules, &entries, deltas.clone().into(), &knowing(vec![vec![3.0, 4.0]]));
     assert_eq!((held.deltas.slices(), &held.rows), (vec![&*deltas[0], &*deltas[1]], &vec![10, 10]));
     assert_eq!((held.clips, held.repeats), (vec![Micro::ONE; 2], vec![None; 2]));
 }
@@ -93,7 +101,7 @@ fn switched_off_nothing_is_touched() {
 #[test]
 fn idle_members_repeat_nothing() {
     let entries = [entry(1, 10, 1), entry(2, 10, 2), entry(3, 10, 3)];
-    let held = protect(WHOLE, &entries, vec![vec![0.0; 2]; 3].into(), &vec![vec![0.0; 2]].into());
+    let held = protect(WHOLE, &entries, vec![vec![0.0; 2]; 3].into(), &knowing(vec![vec![0.0; 2]]));
     assert_eq!(held.repeats, [None; 3]);
     assert_eq!(held.rows, [10; 3]);
 }
@@ -150,7 +158,7 @@ fn a_mixture_of_older_steps_is_nobodys_work() {
     updates[3] = mixed([0.2, 0.5, 0.4]);
     updates[4] = mixed([-0.3, 0.0, 0.1]);
     let slices: Vec<&[f32]> = updates.iter().chain(&steps).map(Vec::as_slice).collect();
-    let found = repeats(&Gram::of(&slices), &[10; 5], &[1, 2, 3, 4, 5], 5..8);
+    let found = repeats(&Gram::of(&slices), &[10; 5], &[1, 2, 3, 4, 5], &only(5..8));
     let of: Vec<Option<usize>> = found.iter().map(|found| found.map(|found| found.of)).collect();
     assert_eq!(of, [None, None, Some(5), Some(5), Some(5)], "seed {seed}");
 }
@@ -161,7 +169,7 @@ fn a_small_model_is_held_against_one_step_only() {
     let entries = [entry(1, 10, 1), entry(2, 10, 2)];
     let deltas = vec![vec![0.3, 1.0], vec![1.0, 0.2]];
     let held =
-        protect(WHOLE, &entries, deltas.into(), &vec![vec![1.0, 0.0], vec![0.0, 1.0]].into());
+        protect(WHOLE, &entries, deltas.into(), &knowing(vec![vec![1.0, 0.0], vec![0.0, 1.0]]));
     assert_eq!(held.repeats, [None, None]);
 }
 
@@ -196,7 +204,7 @@ fn members_who_are_alike_among_others_who_are_not_repeat_nothing() {
         let rows: Vec<u64> =
             (0..near + far).map(|i| if i < near { 10 } else { 10 * rows }).collect();
         let orders: Vec<u32> = (0..rows.len() as u32).collect();
-        let found = repeats(&Gram::of(&slices), &rows, &orders, 0..0);
+        let found = repeats(&Gram::of(&slices), &rows, &orders, &only(0..0));
         assert_eq!(found, vec![None; near + far], "{near} alike, {far} others, seed {seed}");
     }
 }
@@ -209,7 +217,7 @@ fn in_a_small_model_only_the_same_update_is_a_copy() {
     let slices: Vec<&[f32]> = updates.iter().map(Vec::as_slice).collect();
     let gram = Gram::of(&slices);
     assert!(gram.cosine(1, 0) > SAME_COSINE);
-    let found = repeats(&gram, &[10; 3], &[1, 2, 3], 0..0);
+    let found = repeats(&gram, &[10; 3], &[1, 2, 3], &only(0..0));
     assert_eq!(
         found.iter().map(|found| found.map(|found| found.of)).collect::<Vec<_>>(),
         [None, None, Some(1)]
@@ -231,11 +239,48 @@ fn a_copy_mixed_with_the_public_step_is_a_copy() {
     let mut slices: Vec<&[f32]> = updates.iter().map(Vec::as_slice).collect();
     slices.push(&step);
     let gram = Gram::of(&slices);
-    let found = repeats(&gram, &[10; 5], &[1, 2, 3, 4, 5], 5..6);
+    let found = repeats(&gram, &[10; 5], &[1, 2, 3, 4, 5], &only(5..6));
     assert_eq!(found[4].map(|found| found.of), Some(0), "seed {seed}");
     assert_eq!(found[..4], [None; 4]);
     // Who does not know the step takes the mixture for somebody's own work.
     assert!(!likeness(&gram, &gram, &[10; 5], (4, 0)).is_copy());
+}
+
+#[test]
+fn what_somebody_else_sent_a_round_before_is_nobodys_work() {
+    let seed = 9;
+    let mut draw = Draw::new(seed, 0);
+    let common = direction(&mut draw);
+    let last = alike_in_part(&mut draw, &common, 2);
+    // Everybody has moved on in a direction that they share.
+    let step = direction(&mut draw);
+    let mut updates = alike_in_part(&mut draw, &common, 6);
+    // The first learned much of it before already; the second sends what was sent before.
+    updates[..2].clone_from_slice(&last);
+    for update in updates.iter_mut().enumerate().filter(|(at, _)| *at != 1).map(|(_, of)| of) {
+        update.iter_mut().zip(&step).for_each(|(update, step)| *update += 0.05 * step);
+    }
+    // The others sent what the first did a round before: as it was, and under noise.
+    updates[4].clone_from(&last[0]);
+    let noise = direction(&mut draw);
+    updates[5] = last[0].iter().zip(&noise).map(|(copy, noise)| copy + 0.15 * noise).collect();
+    let entries: Vec<Entry> = (1..=6).map(|n| entry(n, 10, u32::from(n))).collect();
+    let senders = vec![Address([1; 20]), Address([9; 20])];
+    let known = Known { senders, updates: last.into(), ..knowing(vec![]) };
+    let held = protect(WHOLE, &entries, updates.clone().into(), &known);
+    let of: Vec<Option<Origin>> = held.repeats.iter().map(|found| found.map(|f| f.of)).collect();
+    let first = Some(Origin::LastUpdate(Address([1; 20])));
+    assert_eq!(
+        of,
+        [None, Some(Origin::LastUpdate(Address([9; 20]))), None, None, first, first],
+        "seed {seed}"
+    );
+    // Who does again what it did itself is not a copier, and where repeats count nobody is.
+    let known = Known { senders: vec![Address([1; 20]), Address([2; 20])], ..known };
+    let held = protect(WHOLE, &entries, updates.clone().into(), &known);
+    assert_eq!(held.repeats[..4], [None; 4], "seed {seed}");
+    let rules = Protection { repeats: Repeats::Counted, ..WHOLE };
+    assert_eq!(protect(rules, &entries, updates.into(), &known).repeats, [None; 6]);
 }
 
 #[test]
@@ -276,7 +321,7 @@ proptest! {
                 deltas.push(own.iter().map(|v| v * by).collect());
                 entries.push(entry(piece as u8 + 10, share, piece as u32 + 10));
             }
-            let held = protect(WHOLE, &entries, deltas.into(), &Rows::from(vec![]));
+            let held = protect(WHOLE, &entries, deltas.into(), &knowing(vec![]));
             let total: u64 = held.rows.iter().sum();
             let towards = |at: usize| {
                 let along: f32 = held.deltas.row(at).iter().zip(&own).map(|(a, b)| a * b).sum();

@@ -39,6 +39,14 @@ pub(super) enum Attack {
     Plagiarise(f64),
     /// The same, disguised with 30 % of the last public step instead of noise.
     PlagiariseMixed,
+    /// Sends what the best peer sent in the round before, under so much noise.
+    Republish(f64),
+    /// Sends the mean of what the two best peers sent in the round before.
+    RepublishMixed,
+    /// Sends what the best peer sent two rounds before.
+    RepublishOlder,
+    /// Sends again what it trained in the first round.
+    Rest,
     /// Two identities with half of the bond each send the honest update plus and minus so many times its length in a
     /// random direction.
     Hedge(f64),
@@ -67,6 +75,12 @@ impl Attack {
             Self::ReplayOlder => "replay of an older step".to_owned(),
             Self::Plagiarise(noise) => format!("plagiarise, noise {:.0} %", noise * 100.0),
             Self::PlagiariseMixed => "plagiarise, mixed with the last step".to_owned(),
+            Self::Republish(noise) => {
+                format!("a peer's update of the round before, noise {:.0} %", noise * 100.0)
+            }
+            Self::RepublishMixed => "two peers' updates of the round before, mixed".to_owned(),
+            Self::RepublishOlder => "a peer's update of two rounds before".to_owned(),
+            Self::Rest => "its own update of the first round, again".to_owned(),
             Self::Hedge(by) => format!("hedge Δ±{by}·u"),
             Self::FlipLabels => "label flip".to_owned(),
             Self::Noise => "noise".to_owned(),
@@ -92,8 +106,11 @@ pub(super) struct Scene<'a> {
     pub(super) honest: &'a [Vec<f32>],
     /// Public steps of earlier rounds, the newest last.
     pub(super) steps: &'a [Vec<f32>],
+    /// What everybody sent honestly in earlier rounds, the newest last.
+    pub(super) sent: &'a [Vec<Vec<f32>>],
     pub(super) attacker: usize,
     pub(super) best: usize,
+    pub(super) second: usize,
     pub(super) round: usize,
 }
 
@@ -139,6 +156,10 @@ impl Scene<'_> {
             Some(at) => self.steps[at].clone(),
             None => vec![0.0; own.len()],
         };
+        let sent = |back: usize, member: usize| match self.sent.len().checked_sub(back) {
+            Some(at) => self.sent[at][member].clone(),
+            None => vec![0.0; own.len()],
+        };
         Ok(match attack {
             Attack::Honest => self.alone(own),
             Attack::SybilSame(k) => self.shared(copies(k)),
@@ -158,6 +179,15 @@ impl Scene<'_> {
                 let by = 0.3 * params::norm(best) / params::norm(&step(1)).max(1e-12);
                 self.alone(sum(best, &scaled(&step(1), by)))
             }
+            Attack::Republish(share) => self.alone(noise.under(&sent(1, self.best), share)),
+            Attack::RepublishMixed => {
+                self.alone(scaled(&sum(&sent(1, self.best), &sent(1, self.second)), 0.5))
+            }
+            Attack::RepublishOlder => self.alone(sent(2, self.best)),
+            Attack::Rest => self.alone(match self.sent.first() {
+                Some(first) => first[self.attacker].clone(),
+                None => own,
+            }),
             Attack::Hedge(by) => {
                 let aside = noise.direction(own.len(), by * params::norm(&own));
                 self.shared(vec![sum(&own, &aside), sum(&own, &scaled(&aside, -1.0))])

@@ -10,9 +10,11 @@ use florin_protocol::{
     Address, Aggregation, Amount, Budget, Canonical, ChainId, Closing, DataSchema, Digest, Entry,
     Estimator, Holdout, Market as Name, Micro, Model, Offer, Protection, Report, Round, RoundRules,
     SPEC_VERSION, Scope, Scored, Standing, TaskSpec, Tick, Training, UpdateFormat, blob_digest,
-    close_round, draw_rows, round_seed,
+    close_round, draw_rows, last_updates, round_seed,
 };
-use florin_work::{Committed, Inputs, carry_out, check_model, clip_update, encode};
+use florin_work::{
+    Committed, Inputs, LastUpdates, carry_out, check_model, clip_update, encode, model_bytes,
+};
 
 use super::learn::Cohort;
 
@@ -40,6 +42,8 @@ pub(super) struct Market {
     /// What the rounds before began with, the latest first.
     previous: Vec<Vec<u8>>,
     before: Option<Report>,
+    /// The updates of the round before, in the order of its entries.
+    last: Vec<Vec<u8>>,
     engine: Reference,
 }
 
@@ -134,6 +138,7 @@ impl Market {
             base: Vec::new(),
             previous: Vec::new(),
             before: None,
+            last: Vec::new(),
             engine: Reference::new(),
         };
         market.base = encode(&market.spec, &start);
@@ -185,6 +190,8 @@ impl Market {
         self.exposed.extend(&drawn);
         let previous = self.previous.iter().take(PUBLIC_STEPS_MAX);
         let previous: Vec<&[u8]> = previous.map(Vec::as_slice).collect();
+        let rules = self.spec.rounds.protection;
+        let named = last_updates(rules, self.before.as_ref(), model_bytes(&self.spec));
         let outcome = carry_out(
             &Inputs {
                 spec: &self.spec,
@@ -194,6 +201,7 @@ impl Market {
                 entries: &entries,
                 updates: &updates,
                 previous: &previous.as_slice(),
+                last: LastUpdates { named: &named, bytes: &self.last },
                 room: &MEMORY,
             },
             &mut self.engine,
@@ -210,7 +218,7 @@ impl Market {
             work: &[],
         })?;
         self.previous.insert(0, std::mem::replace(&mut self.base, outcome.model));
-        self.before = Some(report);
+        (self.before, self.last) = (Some(report), updates);
         Ok(outcome.result.valuation.scores)
     }
 

@@ -59,6 +59,11 @@ const ATTACKS: &[Attack] = &[
     Attack::Plagiarise(0.2),
     Attack::Plagiarise(0.5),
     Attack::PlagiariseMixed,
+    Attack::Republish(0.0),
+    Attack::Republish(0.2),
+    Attack::RepublishMixed,
+    Attack::RepublishOlder,
+    Attack::Rest,
     Attack::Hedge(2.0),
     Attack::Hedge(4.0),
     Attack::FlipLabels,
@@ -188,7 +193,7 @@ fn ratios(seeds: &[u64], purse: Purse) -> anyhow::Result<Vec<Row>> {
             conditions.iter().flat_map(move |c| seeds.iter().map(move |seed| (stack, c, *seed)))
         })
         .collect();
-    let nobody = Roles { attacker: 0, best: 0 };
+    let nobody = Roles { attacker: 0, best: 0, second: 0 };
     let played = parallel(&jobs, |(stack, condition, seed)| {
         let rules = (stack.protection, purse);
         play(&condition.setting(*seed), rules, Attack::Honest, nobody, stack.before)

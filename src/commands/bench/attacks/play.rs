@@ -23,6 +23,7 @@ pub(super) struct Earned {
 pub(super) struct Roles {
     pub(super) attacker: usize,
     pub(super) best: usize,
+    pub(super) second: usize,
 }
 
 impl Roles {
@@ -30,7 +31,11 @@ impl Roles {
     pub(super) fn of(earned: &[f64]) -> Self {
         let mut order: Vec<usize> = (0..earned.len()).collect();
         order.sort_by(|&a, &b| earned[a].total_cmp(&earned[b]).then(a.cmp(&b)));
-        Self { attacker: order[order.len() / 2], best: order[order.len() - 1] }
+        Self {
+            attacker: order[order.len() / 2],
+            best: order[order.len() - 1],
+            second: order[order.len() - 2],
+        }
     }
 }
 
@@ -49,20 +54,23 @@ pub(super) fn play(
     let mut market = Market::new(&cohort, protection, purse);
     let mut noise = Noise::new(setting.seed);
     let mut steps: Vec<Vec<f32>> = Vec::new();
+    let mut earlier: Vec<Vec<Vec<f32>>> = Vec::new();
     let (mut cut_at_zero, mut collisions) = (vec![0.0; setting.members], 0);
     for round in 0..ROUNDS {
         let base = market.base()?;
         let honest = (0..setting.members)
             .map(|member| cohort.honest(&base, member, round))
             .collect::<Result<Vec<_>, _>>()?;
-        let Roles { attacker, best } = roles;
+        let Roles { attacker, best, second } = roles;
         let scene = Scene {
             cohort: &cohort,
             base: &base,
             honest: &honest,
             steps: &steps,
+            sent: &earlier,
             attacker,
             best,
+            second,
             round,
         };
         let mut sent: Vec<Sent> = (0..setting.members)
@@ -87,6 +95,7 @@ pub(super) fn play(
             .filter(|score| score.treatment.repeats.is_some())
             .count();
         let after = market.base()?;
+        earlier.push(honest);
         steps.push(after.iter().zip(&base).map(|(after, base)| after - base).collect());
     }
     let identities = |member: usize| (0..16).map(move |identity| account(member, identity));

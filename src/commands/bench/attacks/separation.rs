@@ -1,8 +1,10 @@
 //! Whether copies are told from honest work: pairs of honest updates, honest updates beside the last public step, and
 //! copies and replays under noise, over every setting in which a cohort may train.
 
+use std::ops::Range;
+
 use florin_learning::Partition;
-use florin_work::protect::{Gram, likeness, replays};
+use florin_work::protect::{Gram, Public, likeness, replays, republished};
 
 use super::learn::{Cohort, Setting, sgd};
 use super::noise::Noise;
@@ -48,10 +50,14 @@ impl Count {
 struct Found {
     pairs: Count,
     steps: Count,
-    /// Either, while noise sits on some of the seats.
+    /// Honest updates beside those that others sent in the round before.
+    earlier: Count,
+    /// Any of these, while noise sits on some of the seats.
     beside_noise: Count,
     copies: [Count; NOISES.len()],
     replays: [Count; NOISES.len()],
+    /// Copies of what somebody sent in the round before.
+    republished: [Count; NOISES.len()],
 }
 
 pub(super) fn run(seeds: u64) -> anyhow::Result<Vec<Row>> {
@@ -63,9 +69,12 @@ pub(super) fn run(seeds: u64) -> anyhow::Result<Vec<Row>> {
         ">taken for copies",
         ">honest beside step",
         ">for replays",
-        ">either beside noise",
+        ">beside earlier",
+        ">taken for theirs",
+        ">any beside noise",
         "copies found at noise 0, 0.1, 0.2, 0.35, 0.5",
         "replays found",
+        "earlier updates found",
     ]);
     let mut whole = Found::default();
     for size in SIZES {
@@ -73,10 +82,12 @@ pub(super) fn run(seeds: u64) -> anyhow::Result<Vec<Row>> {
         for (_, found) in jobs.iter().zip(&found).filter(|(job, _)| job.members == size) {
             sum.pairs.add(found.pairs);
             sum.steps.add(found.steps);
+            sum.earlier.add(found.earlier);
             sum.beside_noise.add(found.beside_noise);
             for at in 0..NOISES.len() {
                 sum.copies[at].add(found.copies[at]);
                 sum.replays[at].add(found.replays[at]);
+                sum.republished[at].add(found.republished[at]);
             }
         }
         let all = |counts: [Count; NOISES.len()]| counts.map(Count::told).join("  ");
@@ -86,23 +97,29 @@ pub(super) fn run(seeds: u64) -> anyhow::Result<Vec<Row>> {
             sum.pairs.found.to_string().into(),
             sum.steps.of.to_string().into(),
             sum.steps.found.to_string().into(),
+            sum.earlier.of.to_string().into(),
+            sum.earlier.found.to_string().into(),
             format!("{} of {}", sum.beside_noise.found, sum.beside_noise.of).into(),
             all(sum.copies).into(),
             all(sum.replays).into(),
+            all(sum.republished).into(),
         ]);
         whole.pairs.add(sum.pairs);
         whole.steps.add(sum.steps);
+        whole.earlier.add(sum.earlier);
         whole.beside_noise.add(sum.beside_noise);
     }
     table.print();
     let name = |what: &str, count: Count| format!("{what} among {}", count.of);
-    let Found { pairs, steps, beside_noise, .. } = whole;
+    let Found { pairs, steps, earlier, beside_noise, .. } = whole;
     let copies = name("honest pairs taken for copies", pairs);
     let replays = name("honest updates taken for replays", steps);
-    let beside = name("either, with noise on up to 3 seats", beside_noise);
+    let taken = name("honest updates taken for earlier ones", earlier);
+    let beside = name("any of these, with noise on up to 3 seats", beside_noise);
     Ok(vec![
         Row::at_most(copies, pairs.found as f64, "", 0.0),
         Row::at_most(replays, steps.found as f64, "", 0.0),
+        Row::at_most(taken, earlier.found as f64, "", 0.0),
         Row::plain(beside, beside_noise.found as f64, ""),
     ])
 }
@@ -144,14 +161,15 @@ fn study(setting: &Setting) -> anyhow::Result<Found> {
     let mut base = cohort.start();
     let mut steps: Vec<Vec<f32>> = Vec::new();
     let mut found = Found::default();
+    let mut last: Vec<Vec<f32>> = Vec::new();
     for round in 0..ROUNDS {
         let honest = (0..setting.members)
             .map(|member| cohort.honest(&base, member, round))
             .collect::<Result<Vec<_>, _>>()?;
         for junk in JUNK.into_iter().filter(|junk| *junk == 0 || setting.members >= 6) {
-            compare(&honest, &rows, &steps, junk, &mut noise, &mut found);
+            compare(&honest, &rows, (&steps, &last), junk, &mut noise, &mut found);
         }
-        disguise(&honest, &rows, &steps, &mut noise, &mut found);
+        disguise(&honest, &rows, (&steps, &last), &mut noise, &mut found);
         let mean: Vec<f32> = (0..base.len())
             .map(|at| {
                 let parts = honest.iter().zip(&rows).map(|(delta, rows)| delta[at] * *rows as f32);
@@ -160,15 +178,16 @@ fn study(setting: &Setting) -> anyhow::Result<Found> {
             .collect();
         base.iter_mut().zip(&mean).for_each(|(base, step)| *base += step);
         steps.insert(0, mean);
+        last = honest;
     }
     Ok(found)
 }
 
-/// Honest members with each other and with the steps so far, while noise sits on the last `junk` seats.
+/// Honest members with each other, with the steps so far and with the updates of the round before, while noise sits on the last `junk` seats.
 fn compare(
     honest: &[Vec<f32>],
     rows: &[u64],
-    steps: &[Vec<f32>],
+    (steps, last): (&[Vec<f32>], &[Vec<f32>]),
     junk: usize,
     noise: &mut Noise,
     found: &mut Found,
@@ -178,9 +197,11 @@ fn compare(
     for update in &mut updates[kept..] {
         *update = noise.direction(update.len(), florin_learning::params::norm(update));
     }
-    let gram = gram(&updates, steps);
+    let gram = gram(&updates, steps, last);
     let known = updates.len()..updates.len() + steps.len();
     let beyond = gram.beyond(known.clone());
+    let same_sender: Vec<Option<usize>> = (0..last.len()).map(Some).collect();
+    let public = public(known.clone(), &same_sender);
     for later in 0..kept {
         for earlier in (0..kept).filter(|earlier| *earlier != later) {
             let copy = likeness(&gram, &beyond, rows, (later, earlier)).is_copy();
@@ -192,36 +213,56 @@ fn compare(
             let count = if junk == 0 { &mut found.steps } else { &mut found.beside_noise };
             count.note(replay);
         }
-    }
-}
-
-/// A copy of the first member's update, and a replay of the last step, on the last seat.
-fn disguise(
-    honest: &[Vec<f32>],
-    rows: &[u64],
-    steps: &[Vec<f32>],
-    noise: &mut Noise,
-    found: &mut Found,
-) {
-    let last = honest.len() - 1;
-    let known = honest.len()..honest.len() + steps.len();
-    let mut updates = honest.to_vec();
-    for (at, share) in NOISES.into_iter().enumerate() {
-        updates[last] = noise.under(&honest[0], share);
-        let all = gram(&updates, steps);
-        let beyond = all.beyond(known.clone());
-        found.copies[at].note(likeness(&all, &beyond, rows, (last, 0)).is_copy());
-        if let Some(step) = steps.first() {
-            updates[last] = noise.under(step, share);
-            let all = gram(&updates, steps);
-            let beyond = all.beyond(known.clone());
-            let replay = replays(&all, &beyond, rows, known.clone(), last);
-            found.replays[at].note(replay.is_some());
+        if !last.is_empty() {
+            let taken = republished(&gram, &beyond, rows, &public, later).is_some();
+            let count = if junk == 0 { &mut found.earlier } else { &mut found.beside_noise };
+            count.note(taken);
         }
     }
 }
 
-fn gram(updates: &[Vec<f32>], steps: &[Vec<f32>]) -> Gram {
-    let vectors: Vec<&[f32]> = updates.iter().chain(steps).map(Vec::as_slice).collect();
-    Gram::of(&vectors)
+/// A copy of the first member's update, of the one that it sent in the round before, and a replay of the last step, on
+/// the last seat.
+fn disguise(
+    honest: &[Vec<f32>],
+    rows: &[u64],
+    (steps, earlier): (&[Vec<f32>], &[Vec<f32>]),
+    noise: &mut Noise,
+    found: &mut Found,
+) {
+    let last = honest.len() - 1;
+    let same_sender: Vec<Option<usize>> = (0..earlier.len()).map(Some).collect();
+    let known = honest.len()..honest.len() + steps.len();
+    let mut updates = honest.to_vec();
+    for (at, share) in NOISES.into_iter().enumerate() {
+        updates[last] = noise.under(&honest[0], share);
+        let all = gram(&updates, steps, &[]);
+        let beyond = all.beyond(known.clone());
+        found.copies[at].note(likeness(&all, &beyond, rows, (last, 0)).is_copy());
+        if let Some(step) = steps.first() {
+            updates[last] = noise.under(step, share);
+            let all = gram(&updates, steps, &[]);
+            let beyond = all.beyond(known.clone());
+            let replay = replays(&all, &beyond, rows, known.clone(), last);
+            found.replays[at].note(replay.is_some());
+        }
+        if let Some(first) = earlier.first() {
+            updates[last] = noise.under(first, share);
+            let all = gram(&updates, steps, earlier);
+            let beyond = all.beyond(known.clone());
+            let public = public(known.clone(), &same_sender);
+            let taken = republished(&all, &beyond, rows, &public, last);
+            found.republished[at].note(taken.is_some());
+        }
+    }
+}
+
+fn gram(updates: &[Vec<f32>], steps: &[Vec<f32>], last: &[Vec<f32>]) -> Gram {
+    let vectors = updates.iter().chain(steps).chain(last);
+    Gram::apart(&vectors.map(Vec::as_slice).collect::<Vec<_>>(), last.len())
+}
+
+/// The steps, and behind them the updates of the round before.
+fn public(steps: Range<usize>, same_sender: &[Option<usize>]) -> Public<'_> {
+    Public { updates: steps.end..steps.end + same_sender.len(), steps, same_sender }
 }
