@@ -2,6 +2,7 @@
 //! nobody else has closed.
 
 use florin_ledger::{Ledger, LedgerError, Refusal, Terms};
+use florin_protocol::Code;
 
 use super::client::Line;
 use super::ledger::Unsigned;
@@ -83,7 +84,9 @@ impl Buyer {
             }
             (ask, Reply::Refused(rejection)) => {
                 world.tell(ME, format_args!("{} is refused: {rejection}", ask.name()));
-                self.doing = Doing::Publishes;
+                // A task that has no time for a round any more is only waited for.
+                let is_late = rejection.code == Code::BadTask;
+                self.doing = if is_late { Doing::Watches } else { Doing::Publishes };
                 self.line.wake(world, LOOK_MS);
             }
             _ => self.line.wake(world, LOOK_MS),

@@ -15,6 +15,9 @@ use rand_chacha::ChaCha8Rng;
 use super::network::Node;
 use crate::draw::below;
 
+/// What a caller says whose request was heard and whose answer was not.
+pub(super) const ANSWER_LOST: &str = "the answer was lost";
+
 /// An account whose signature nobody checks here: what is sent is what its owner means.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unsigned(pub Address);
@@ -219,7 +222,7 @@ impl Bank {
                 .ok_or_else(|| LedgerError::Unavailable("it knows no blocks".to_owned()))?,
         };
         if self.chance(self.faults.unanswered) {
-            return Err(LedgerError::Unavailable("the answer was lost".to_owned()));
+            return Err(LedgerError::Unavailable(ANSWER_LOST.to_owned()));
         }
         Ok(answer)
     }

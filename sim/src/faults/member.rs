@@ -221,6 +221,10 @@ impl Member {
     /// What a refusal means to the product: a round is given up, or it was too early.
     fn refused(&mut self, world: &mut World, ask: &Ask, code: Code) {
         world.tell(self.me(), format_args!("{} is refused: {code}", ask.name()));
+        if code == Code::UnknownTask && world.is_closed() {
+            // It was never published, and never will be.
+            return self.have_bond_back(world);
+        }
         let early = matches!(ask, Ask::Upload(..)) && code == Code::TooEarly;
         if matches!(ask, Ask::Commit(_) | Ask::Upload(..)) && !early {
             self.memory.stage = Stage::Lost;

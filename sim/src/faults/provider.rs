@@ -185,6 +185,8 @@ impl Provider {
                 }
             }
             (Ask::Proof(_), reply) => self.proven(world, reply),
+            // It was never published, and never will be.
+            (Ask::Look, Reply::Refused(_)) if world.is_closed() => self.have_stake_back(world),
             _ => self.later(world, Doing::Looks, POLL_MS),
         }
     }

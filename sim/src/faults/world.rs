@@ -210,6 +210,12 @@ impl World {
         Way::new(Arc::clone(&self.bank), node)
     }
 
+    /// Whether the ledger has closed the task.
+    pub(super) fn is_closed(&self) -> bool {
+        let task = self.bank().state().task(self.cast.spec.id());
+        task.is_some_and(|task| task.closed)
+    }
+
     /// Makes the line to the ledger as good as the weather.
     pub(super) fn set_ledger_line(&mut self) {
         let weather = &self.weather;

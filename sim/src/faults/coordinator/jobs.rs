@@ -17,7 +17,7 @@ use florin_work::{Committed, Inputs, WorkError};
 use super::{Coordinator, ME, Waiting};
 use crate::faults::bugs::Bug;
 use crate::faults::disk::Machine;
-use crate::faults::ledger::Unsigned;
+use crate::faults::ledger::{ANSWER_LOST, Unsigned};
 use crate::faults::task::COORDINATOR;
 use crate::faults::world::{What, World};
 
@@ -79,7 +79,9 @@ impl Coordinator {
             }
             Piece::Again(why) => {
                 world.tell(ME, format_args!("does a job again: {why}"));
-                planted_double(&mut at.job, world.bug);
+                if world.bug == Some(Bug::DoubleSettlement) && why.contains(ANSWER_LOST) {
+                    settle_once_more(&mut at.job);
+                }
                 running.jobs.insert(slot, at);
                 self.again(world, slot);
             }
@@ -206,12 +208,14 @@ fn value(machine: &Machine, job: &ValueJob) -> Piece {
     }
 }
 
-/// Planted: a settlement whose answer was lost gets another name, and its round's money once more.
-fn planted_double(job: &mut Job, bug: Option<Bug>) {
-    let (Some(Bug::DoubleSettlement), Job::Ledger(job)) = (bug, job) else { return };
+/// Planted: a settlement whose answer was lost gets another name, and its money once more.
+fn settle_once_more(job: &mut Job) {
+    let Job::Ledger(job) = job else { return };
     if let LedgerJob::Post { settlement, .. } = job.as_mut() {
         settlement.round = Round(settlement.round.0 + 1);
         settlement.payout = Report::payout_id(settlement.task, settlement.round);
         settlement.previous_root = settlement.root;
+        let paid = settlement.data_total;
+        settlement.data_total = paid.plus(paid).unwrap_or(paid);
     }
 }
