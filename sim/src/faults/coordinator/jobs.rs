@@ -79,7 +79,7 @@ impl Coordinator {
             }
             Piece::Again(why) => {
                 world.tell(ME, format_args!("does a job again: {why}"));
-                if world.bug == Some(Bug::DoubleSettlement) && why.contains(ANSWER_LOST) {
+                if world.bug == Some(Bug::DoubleSettlement) && is_unknown(&why) {
                     settle_once_more(&mut at.job);
                 }
                 running.jobs.insert(slot, at);
@@ -206,6 +206,11 @@ fn value(machine: &Machine, job: &ValueJob) -> Piece {
         }
         Err(error) => Piece::Again(error.to_string()),
     }
+}
+
+/// Whether a transaction was carried out, and its sender was not told.
+fn is_unknown(why: &str) -> bool {
+    why.contains(&format!("{ANSWER_LOST}; whether"))
 }
 
 /// Planted: a settlement whose answer was lost gets another name, and its money once more.
