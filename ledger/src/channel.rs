@@ -10,18 +10,53 @@ use crate::api::{
 };
 use crate::limits::NONCE_RETRIES_MAX;
 use crate::rpc::{Request, Response};
-use crate::transaction::{Outcome, SignedTransaction, Transaction};
+use crate::transaction::{Fate, Outcome, SignedTransaction, Transaction};
 
-/// A way to a chain.
-pub(crate) trait Channel: Send + Sync {
+/// A way to a chain. Whatever is one is a [`Ledger`].
+pub trait Channel: Send + Sync {
     /// The chain's market.
     fn market(&self) -> Market;
 
     /// Asks something. Refusals and failures come back as errors, not as responses.
+    ///
+    /// # Errors
+    /// [`LedgerError`].
     fn ask(&self, request: Request) -> Result<Response, LedgerError>;
 
     /// Has a transaction carried out; returns when it is durable.
+    ///
+    /// # Errors
+    /// [`LedgerError`].
     fn submit(&self, transaction: SignedTransaction) -> Result<Outcome, LedgerError>;
+}
+
+/// Has a transaction carried out by somebody far away. Where the answer is lost, its fate is asked for.
+///
+/// # Errors
+/// [`LedgerError`]; after [`LedgerError::Unavailable`] it may have been carried out, or may still be.
+pub fn submit_over(
+    ask: &dyn Fn(Request) -> Result<Response, LedgerError>,
+    transaction: SignedTransaction,
+) -> Result<Outcome, LedgerError> {
+    let (from, nonce) = (transaction.transaction.from, transaction.transaction.nonce);
+    let id = transaction.transaction.id();
+    match ask(Request::Submit(Box::new(transaction))) {
+        Ok(Response::Outcome(outcome)) => Ok(outcome),
+        Ok(other) => Err(confused(&other)),
+        Err(LedgerError::Unavailable(lost)) => {
+            // The answer is lost, but perhaps not the transaction.
+            match ask(Request::Fate { from, nonce, id }) {
+                Ok(Response::Fate(Fate::CarriedOut(outcome))) => Ok(outcome),
+                Ok(Response::Fate(Fate::NotYet)) => Err(LedgerError::Unavailable(format!(
+                    "{lost}; transaction {id} has not been carried out so far"
+                ))),
+                _ => Err(LedgerError::Unavailable(format!(
+                    "{lost}; whether transaction {id} was carried out is not known"
+                ))),
+            }
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// An answer to another question than the one that was asked.

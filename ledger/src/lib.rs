@@ -67,6 +67,7 @@ pub use api::{
     BondState, Claim, Claimed, Ledger, LedgerError, PendingSettlement, Posted, Refusal, Settlement,
     SettlementStatus, Slash, StakeState, TaskState, Terms, TxId,
 };
+pub use channel::{Channel, submit_over};
 pub use entry::{Account, Cause, Movement, Pool};
 pub use local::{
     Block, ChainCopy, ChainError, Clock, Copied, Genesis, Head, LocalChain, Verification,

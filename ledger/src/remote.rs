@@ -5,11 +5,11 @@ use std::time::Duration;
 use florin_protocol::Market;
 
 use crate::api::LedgerError;
-use crate::channel::Channel;
+use crate::channel::{Channel, submit_over};
 use crate::limits::ANSWER_BYTES_MAX;
 use crate::local::{Block, Genesis, Head};
 use crate::rpc::{Request, Response};
-use crate::transaction::{Fate, Outcome, SignedTransaction};
+use crate::transaction::{Outcome, SignedTransaction};
 use crate::trust::Trust;
 
 /// Where a coordinator serves its ledger.
@@ -137,24 +137,6 @@ impl Channel for RemoteLedger {
     }
 
     fn submit(&self, transaction: SignedTransaction) -> Result<Outcome, LedgerError> {
-        let (from, nonce) = (transaction.transaction.from, transaction.transaction.nonce);
-        let id = transaction.transaction.id();
-        match self.ask(Request::Submit(Box::new(transaction))) {
-            Ok(Response::Outcome(outcome)) => Ok(outcome),
-            Ok(_) => Err(Self::confused()),
-            Err(LedgerError::Unavailable(lost)) => {
-                // The answer is lost, but perhaps not the transaction.
-                match self.ask(Request::Fate { from, nonce, id }) {
-                    Ok(Response::Fate(Fate::CarriedOut(outcome))) => Ok(outcome),
-                    Ok(Response::Fate(Fate::NotYet)) => Err(LedgerError::Unavailable(format!(
-                        "{lost}; transaction {id} has not been carried out so far"
-                    ))),
-                    _ => Err(LedgerError::Unavailable(format!(
-                        "{lost}; whether transaction {id} was carried out is not known"
-                    ))),
-                }
-            }
-            Err(error) => Err(error),
-        }
+        submit_over(&|request| self.ask(request), transaction)
     }
 }

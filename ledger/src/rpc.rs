@@ -11,6 +11,7 @@ use crate::api::{BondState, LedgerError, Refusal, SettlementStatus, StakeState, 
 use crate::channel::Channel;
 use crate::entry::Account;
 use crate::local::{Block, Genesis, Head, LocalChain};
+use crate::state::State;
 use crate::transaction::{Fate, Outcome, SignedTransaction};
 
 /// A question to a ledger, or a transaction for it.
@@ -168,6 +169,27 @@ impl From<LedgerError> for Response {
     }
 }
 
+/// What a state answers at a moment; `None` to what is no question to it.
+#[must_use]
+pub fn look(state: &State, now: Tick, request: &Request) -> Option<Response> {
+    Some(match *request {
+        Request::Now => Response::Now(now),
+        Request::Balance { account } => Response::Amount(state.balance(account)),
+        Request::Treasury => Response::Amount(state.held(Account::Treasury)),
+        Request::Task { task } => Response::Task(state.task(task).map(Box::new)),
+        Request::Due { task } => Response::Due(state.due(task, now)),
+        Request::Bond { task, account } => Response::Bond(state.bond(task, account)),
+        Request::Stake { account } => Response::Stake(state.stake(account)),
+        Request::Pledged { task, provider } => Response::Pledged(state.pledged(task, provider)),
+        Request::Claimed { task, account } => Response::Totals(state.claimed(task, account)),
+        Request::Settlement { task, payout } => {
+            Response::Settlement(state.settlement(task, payout))
+        }
+        Request::Nonce { account } => Response::Nonce(state.nonce(account)),
+        _ => return None,
+    })
+}
+
 /// Answers one request. [`Request::Submit`] waits for the disk, so that a server calls this where it may block.
 #[must_use]
 pub fn answer(chain: &LocalChain, request: Request) -> Response {
@@ -180,30 +202,12 @@ impl Channel for LocalChain {
     }
 
     fn ask(&self, request: Request) -> Result<Response, LedgerError> {
-        let state =
-            |look: &dyn Fn(&crate::state::State) -> Response| self.read(|live| look(&live.state));
+        let now = self.time();
+        if let Some(answer) = self.read(|live| look(&live.state, now, &request)) {
+            return Ok(answer);
+        }
         Ok(match request {
             Request::Market => Response::Market(self.chain_market()),
-            Request::Now => Response::Now(self.time()),
-            Request::Balance { account } => state(&|s| Response::Amount(s.balance(account))),
-            Request::Treasury => state(&|s| Response::Amount(s.held(Account::Treasury))),
-            Request::Task { task } => state(&|s| Response::Task(s.task(task).map(Box::new))),
-            Request::Due { task } => {
-                let now = self.time();
-                state(&|s| Response::Due(s.due(task, now)))
-            }
-            Request::Bond { task, account } => state(&|s| Response::Bond(s.bond(task, account))),
-            Request::Stake { account } => state(&|s| Response::Stake(s.stake(account))),
-            Request::Pledged { task, provider } => {
-                state(&|s| Response::Pledged(s.pledged(task, provider)))
-            }
-            Request::Claimed { task, account } => {
-                state(&|s| Response::Totals(s.claimed(task, account)))
-            }
-            Request::Settlement { task, payout } => {
-                state(&|s| Response::Settlement(s.settlement(task, payout)))
-            }
-            Request::Nonce { account } => state(&|s| Response::Nonce(s.nonce(account))),
             Request::Fate { from, nonce, id } => Response::Fate(self.fate(from, nonce, id)),
             Request::Submit(transaction) => {
                 Response::Outcome(LocalChain::submit(self, *transaction)?)
@@ -211,6 +215,8 @@ impl Channel for LocalChain {
             Request::Genesis => Response::Genesis(Box::new(self.genesis().clone())),
             Request::Head => Response::Head(self.head()),
             Request::Block(number) => Response::Block(self.block(number)?.map(Box::new)),
+            // What a state answers.
+            other => Response::Unavailable(format!("nobody answers {other:?}")),
         })
     }
 

@@ -51,8 +51,8 @@ mod testing;
 mod wallet;
 
 pub use agent::{
-    AgentError, Bond, ClaimError, Drawn, Participant, ParticipantConfig, Participation, claim,
-    kept_receipts, participate, return_bond,
+    AgentError, Bond, ClaimError, Drawn, Participant, ParticipantConfig, Participation, bond_for,
+    claim, draw_by_proof, kept_receipts, participate, return_bond, step, top_up,
 };
 pub use audit::{AuditError, AuditReport, RoundAudit, Scrutiny, audit_round, audit_task};
 pub use behaviour::{

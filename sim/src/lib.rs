@@ -12,8 +12,11 @@
 //! * [`market`] is the engine, the books and the virtual clock.
 //! * [`mechanism`] is how a round becomes scores: the market's own way, and those it is held against.
 //! * [`measure`] is what came of it, seed by seed and over all seeds.
+//!
+//! [`faults`] is the same market on bad days: what survives lost messages, crashes and disks that fail.
 
 pub mod draw;
+pub mod faults;
 pub mod market;
 pub mod measure;
 pub mod mechanism;

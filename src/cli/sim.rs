@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use florin_sim::faults::Bug;
 use florin_sim::scenario::Change;
 
 use super::JsonArg;
@@ -20,6 +21,8 @@ pub(crate) enum Sim {
     Sweep(SimSweep),
     /// Two results beside each other, and what differs beyond chance
     Compare(SimCompare),
+    /// Whole tasks while messages get lost, processes die and disks fail; an auditor says what must not be
+    Faults(SimFaults),
 }
 
 /// `florin sim list`
@@ -106,6 +109,31 @@ pub(crate) struct SimCompare {
     pub(crate) a: PathBuf,
     /// Another one
     pub(crate) b: PathBuf,
+    #[command(flatten)]
+    pub(crate) json: JsonArg,
+}
+
+/// `florin sim faults`
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  florin sim faults --seeds 20000\n  \
+    florin sim faults --seed 17        one seed, with everything that happens in it")]
+pub(crate) struct SimFaults {
+    /// How many seeds
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub(crate) seeds: Option<u64>,
+    /// The first seed; without --seeds this one alone, with its trace
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// Rounds of each seed's task
+    #[arg(long, value_name = "N", default_value_t = florin_sim::faults::ROUNDS,
+        value_parser = clap::value_parser!(u32).range(1..=50))]
+    pub(crate) rounds: u32,
+    /// Seeds at once; all cores unless said. It changes nothing but the time
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_024))]
+    pub(crate) threads: Option<u16>,
+    /// Plant a bug around the market's code, to see that it is found
+    #[arg(long, value_name = "NAME", hide = true)]
+    pub(crate) bug: Option<Bug>,
     #[command(flatten)]
     pub(crate) json: JsonArg,
 }

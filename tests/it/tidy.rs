@@ -46,6 +46,7 @@ const ARROWS: [(&str, &[&str]); 10] = [
             "florin-work",
             "florin-ledger",
             "florin-coordinator",
+            "florin-participant",
         ],
     ),
     (

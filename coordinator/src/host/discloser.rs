@@ -13,15 +13,18 @@ use crate::engine::Event;
 use crate::store::Blobs;
 
 /// One round's rows to be shown.
-#[derive(Debug)]
-pub(super) struct ShowJob {
-    pub(super) task: TaskId,
-    pub(super) round: Round,
-    pub(super) spec: TaskSpec,
+#[derive(Clone, Debug)]
+pub struct ShowJob {
+    /// The task.
+    pub task: TaskId,
+    /// The round.
+    pub round: Round,
+    /// What the task asks for.
+    pub spec: TaskSpec,
     /// Where all the rows are.
-    pub(super) holdout: Digest,
+    pub holdout: Digest,
     /// Which of them were drawn.
-    pub(super) drawn: Vec<u32>,
+    pub drawn: Vec<u32>,
 }
 
 /// The disclosure thread.

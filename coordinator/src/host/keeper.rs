@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use florin_protocol::{Address, Digest, Market};
 
-use super::actor::replay;
+use super::turn::replay;
 use crate::config::Journal as Settings;
 use crate::engine::{Engine, State};
 use crate::store::{Fold, Journal, OpenError, Record, Snapshot, Volume, history};
@@ -73,8 +73,9 @@ pub(super) fn open(
     with_fold(market, coordinator, |fold| history::open(volume, owner, fold))
 }
 
-/// Decides when a snapshot is due, and hands it to the thread that writes it.
-pub(super) struct Keeper {
+/// Decides when a snapshot is due, and hands it to whoever writes it.
+#[derive(Debug)]
+pub struct Keeper {
     settings: Settings,
     snapshots: SyncSender<Snapshot>,
     busy: Arc<AtomicBool>,
@@ -82,8 +83,9 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// A keeper, and what its thread works off.
-    pub(super) fn new(settings: Settings) -> (Self, Writing) {
+    /// A keeper, and what is to be worked off beside it.
+    #[must_use]
+    pub fn new(settings: Settings) -> (Self, Writing) {
         let (snapshots, queue) = sync_channel(1);
         let busy = Arc::new(AtomicBool::new(false));
         let writing = Writing { queue, busy: Arc::clone(&busy), keeps: settings.keep };
@@ -91,7 +93,7 @@ impl Keeper {
     }
 
     /// Makes a snapshot if one is due. Without it the coordinator goes on: the next start takes longer, nothing else.
-    pub(super) fn see(&mut self, journal: &mut Journal, engine: &Engine) {
+    pub fn see(&mut self, journal: &mut Journal, engine: &Engine) {
         let since = journal.since();
         let many = since.events >= self.settings.snapshot_events
             || since.bytes >= self.settings.snapshot_mib.saturating_mul(crate::config::MIB);
@@ -129,8 +131,9 @@ impl Keeper {
     }
 }
 
-/// What the thread that writes snapshots works off.
-pub(super) struct Writing {
+/// The snapshots to be written.
+#[derive(Debug)]
+pub struct Writing {
     queue: Receiver<Snapshot>,
     busy: Arc<AtomicBool>,
     keeps: bool,
@@ -140,13 +143,24 @@ impl Writing {
     /// Writes each snapshot, then removes what it makes superfluous, unless somebody copies `files` meanwhile.
     pub(super) fn work(self, volume: &dyn Volume, owner: Digest, files: &Mutex<()>) {
         while let Ok(snapshot) = self.queue.recv() {
-            let (records, bytes) = (snapshot.at.records, snapshot.state.len());
             let _held = files.lock().unwrap_or_else(PoisonError::into_inner);
-            match history::keep(volume, owner, &snapshot, self.keeps) {
-                Ok(()) => tracing::info!(records, bytes, "a snapshot is written"),
-                Err(error) => tracing::warn!(records, %error, "no snapshot could be written"),
-            }
-            self.busy.store(false, Ordering::Release);
+            self.write(volume, owner, &snapshot);
         }
+    }
+
+    /// Writes what is queued now, without a thread.
+    pub fn work_off(&self, volume: &dyn Volume, owner: Digest) {
+        while let Ok(snapshot) = self.queue.try_recv() {
+            self.write(volume, owner, &snapshot);
+        }
+    }
+
+    fn write(&self, volume: &dyn Volume, owner: Digest, snapshot: &Snapshot) {
+        let (records, bytes) = (snapshot.at.records, snapshot.state.len());
+        match history::keep(volume, owner, snapshot, self.keeps) {
+            Ok(()) => tracing::info!(records, bytes, "a snapshot is written"),
+            Err(error) => tracing::warn!(records, %error, "no snapshot could be written"),
+        }
+        self.busy.store(false, Ordering::Release);
     }
 }

@@ -19,16 +19,22 @@ mod actor;
 mod clock;
 mod delayed;
 mod discloser;
+mod jobs;
 pub mod keeper;
 mod lanes;
 mod prover;
 mod settler;
+mod turn;
 mod valuer;
 mod vitals;
 
 pub use clock::{Clock, ManualClock, SteadyClock, SystemClock};
-pub use settler::settlement;
-pub use valuer::{TRIES_MAX, Valuer, ValuerError, WorkValuer};
+pub use discloser::ShowJob;
+pub use jobs::Job;
+pub use prover::Debits;
+pub use settler::{LedgerJob, REFUSED_WAIT, Step, settlement, step};
+pub use turn::{Append, Asked, Core, Next, Turn};
+pub use valuer::{TRIES_MAX, ValueJob, Valuer, ValuerError, WorkValuer};
 
 pub(crate) use vitals::Vitals;
 
@@ -115,13 +121,7 @@ type Question = Box<dyn FnOnce(&Engine, Tick) + Send>;
 
 /// What the engine's thread is asked.
 enum Command {
-    Write(Box<Event>, Answer),
-    Valued {
-        task: TaskId,
-        round: Round,
-        result: Box<WorkResult>,
-        answer: Answer,
-    },
+    Ask(Asked, Answer),
     Read(Question),
     /// Close the journal's segment and begin a copy of the ledger, at one moment.
     Cut(oneshot::Sender<Result<Moment, BackupError>>),
@@ -195,11 +195,12 @@ impl Host {
     ) -> Result<(Self, Running), StartError> {
         let (market, coordinator) = (parts.ledger.market(), parts.wallet.address());
         let owner = owner(market, coordinator);
-        let (engine, journal) = keeper::open(&volume, owner, market, coordinator)?;
+        let core = Core::open(&volume, owner, market, coordinator)?;
         Identity { market, coordinator }.write(folder.path())?;
-        folder.blobs().mirror(&engine.state().blobs())?;
+        folder.blobs().mirror(&core.engine().state().blobs())?;
         let (keeper, snapshots) = keeper::Keeper::new(settings.clone());
-        let known = engine.state().tasks.iter().map(|(id, task)| (*id, task.sequence)).collect();
+        let tasks = core.engine().state().tasks.iter();
+        let known = tasks.map(|(id, task)| (*id, task.sequence)).collect();
         let (send_changes, changes) = watch::channel(known);
         let (commands, queue) = mpsc::channel(QUEUE_MAX);
         let (send_values, values) = lanes::Lanes::new(parts.valuers.len());
@@ -213,8 +214,7 @@ impl Host {
         let partials = folder.partials();
         let host = Self { mailbox: mailbox.clone(), changes, blobs, partials, files, vitals };
         let actor = actor::Actor {
-            engine,
-            journal,
+            core,
             keeper,
             copier: parts.copier,
             clock: parts.clock,
@@ -247,7 +247,7 @@ impl Host {
     /// The engine's [`Rejection`]; [`Code::StorageFull`] or [`Code::Internal`] where the journal failed.
     pub async fn write(&self, event: Event) -> Result<Written, Rejection> {
         let (answer, written) = oneshot::channel();
-        let command = Command::Write(Box::new(event), answer);
+        let command = Command::Ask(Asked::Write(Box::new(event)), answer);
         self.mailbox.commands.send(command).await.map_err(|_| stopping())?;
         written.await.map_err(|_| stopping())?
     }
@@ -268,7 +268,7 @@ impl Host {
             let _ = asked.send(question(engine, now));
         });
         let commands = &self.mailbox.commands;
-        let write = Command::Write(Box::new(event), answer);
+        let write = Command::Ask(Asked::Write(Box::new(event)), answer);
         commands.send(write).await.map_err(|_| stopping())?;
         // The engine answers questions behind what came before them.
         commands.send(Command::Read(question)).await.map_err(|_| stopping())?;
@@ -398,17 +398,17 @@ struct Mailbox {
 
 impl Mailbox {
     fn write(&self, event: Event) -> Result<Written, Rejection> {
-        self.ask(|answer| Command::Write(Box::new(event), answer))
+        self.ask(Asked::Write(Box::new(event)))
     }
 
     fn valued(&self, task: TaskId, round: Round, result: WorkResult) -> Result<(), Rejection> {
         let result = Box::new(result);
-        self.ask(|answer| Command::Valued { task, round, result, answer }).map(|_| ())
+        self.ask(Asked::Valued { task, round, result }).map(|_| ())
     }
 
-    fn ask(&self, command: impl FnOnce(Answer) -> Command) -> Result<Written, Rejection> {
+    fn ask(&self, asked: Asked) -> Result<Written, Rejection> {
         let (answer, written) = oneshot::channel();
-        self.commands.blocking_send(command(answer)).map_err(|_| stopping())?;
+        self.commands.blocking_send(Command::Ask(asked, answer)).map_err(|_| stopping())?;
         written.blocking_recv().map_err(|_| stopping())?
     }
 }

@@ -16,7 +16,7 @@ const AT_ONCE: usize = 32;
 
 /// Debits to be proven by one final report.
 #[derive(Clone)]
-pub(super) struct Debits {
+pub struct Debits {
     report: Box<Report>,
     /// Whose are not known to be proven, descending.
     accounts: Vec<Address>,

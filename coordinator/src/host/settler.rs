@@ -16,7 +16,7 @@ use crate::engine::Event;
 
 /// Pause before a refused transaction is tried again: a refusal is a fact about the ledger that only somebody else can
 /// change.
-const REFUSED_WAIT: Duration = Duration::from_secs(60);
+pub const REFUSED_WAIT: Duration = Duration::from_secs(60);
 /// Pause while too many settlements wait for their windows.
 const LIMIT_WAIT: Duration = Duration::from_secs(5);
 /// Pause between two looks at a settlement in its challenge window: for so long at most a round can run that is built
@@ -25,20 +25,29 @@ const WATCH_WAIT: Duration = Duration::from_secs(2);
 
 /// Something to be done on the ledger.
 #[derive(Clone, Debug)]
-pub(super) enum LedgerJob {
+pub enum LedgerJob {
+    /// Post a settlement.
     Post {
+        /// Which.
         settlement: Settlement,
         /// The settlement that this one is built on, unless that is known to be final.
         before: Option<(Round, PayoutId)>,
     },
+    /// See a settlement through its window.
     Finalize {
+        /// The task.
         task: TaskId,
+        /// The round.
         round: Round,
+        /// Its name.
         payout: PayoutId,
     },
+    /// Close a task.
     Close {
+        /// Which.
         task: TaskId,
     },
+    /// Prove debits.
     Prove(Debits),
 }
 
@@ -74,8 +83,11 @@ pub fn settlement(report: &Report, digest: Digest) -> Settlement {
 }
 
 /// How a job went.
-enum Step {
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// It is done, and the engine is to be told so.
     Done(Box<Event>),
+    /// It goes on after this pause.
     Wait(Duration),
 }
 
@@ -127,7 +139,12 @@ fn tell(mailbox: &Mailbox, jobs: &mut Delayed<LedgerJob>, job: Job<LedgerJob>, e
     }
 }
 
-fn step(
+/// Does what can be done of a job now. What the ledger has is asked for before anything is repeated, so that any step may
+/// be done again.
+///
+/// # Errors
+/// [`LedgerError`].
+pub fn step(
     job: &mut LedgerJob,
     ledger: &dyn Ledger,
     wallet: &dyn Signer,

@@ -131,13 +131,18 @@ pub(super) fn agrees(ours: &florin_protocol::WorkResult, record: &WorkRecord) ->
 }
 
 /// One round to be computed.
-#[derive(Debug)]
-pub(super) struct ValueJob {
-    pub(super) task: TaskId,
-    pub(super) round: Round,
-    pub(super) spec: TaskSpec,
-    pub(super) order: WorkOrder,
-    pub(super) drawn: Vec<u32>,
+#[derive(Clone, Debug)]
+pub struct ValueJob {
+    /// The task.
+    pub task: TaskId,
+    /// The round.
+    pub round: Round,
+    /// What the task asks for.
+    pub spec: TaskSpec,
+    /// What is to be done.
+    pub order: WorkOrder,
+    /// The rows that judge it.
+    pub drawn: Vec<u32>,
 }
 
 /// The valuation thread.

@@ -37,6 +37,8 @@ enum Op {
     Append(Inode, usize, Vec<u8>),
     Truncate(Inode, usize),
     Sync(Inode),
+    /// A sync failed, and the system forgot what it had not written.
+    Forgotten(Inode),
     Name(Name),
     SyncNames,
     /// So many records, or this blob, were acknowledged.
@@ -90,11 +92,14 @@ struct Recorder {
     content: Mutex<Content>,
     ops: Mutex<Vec<Op>>,
     bug: Bug,
+    /// Syncs fail, and what they should have written is forgotten.
+    forgets: Mutex<bool>,
 }
 
 impl Recorder {
     fn holding(content: Content, bug: Bug) -> Arc<Self> {
-        Arc::new(Self { content: Mutex::new(content), ops: Mutex::new(Vec::new()), bug })
+        let (ops, forgets) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { content: Mutex::new(content), ops, bug, forgets })
     }
 
     fn log(&self, op: Op) {
@@ -128,6 +133,10 @@ impl Disk for Handle {
         Ok(())
     }
     fn sync(&mut self) -> io::Result<()> {
+        if *self.recorder.forgets.lock().unwrap() {
+            self.recorder.log(Op::Forgotten(self.inode));
+            return Err(io::Error::other("EIO"));
+        }
         let skipped = match self.recorder.bug {
             Bug::None | Bug::EarlyAnswer => false,
             Bug::NoSync => true,
@@ -172,6 +181,16 @@ impl Volume for Folder {
         }
         let snapshot = name.starts_with("snapshot");
         Ok(Box::new(Handle { recorder: Arc::clone(&self.0), inode, snapshot }))
+    }
+    fn write_again(&self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let inode = {
+            let mut content = self.0.content.lock().unwrap();
+            let inode = content.names[name];
+            write(&mut content.files[inode], offset as usize, bytes);
+            inode
+        };
+        self.0.log(Op::Append(inode, offset as usize, bytes.to_vec()));
+        Ok(())
     }
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.0.name(Name::Renamed(from.to_owned(), to.to_owned()));
@@ -245,6 +264,10 @@ fn image(base: &Content, ops: &[Op], dice: &mut Dice) -> (Content, Acknowledged)
     let mut content = base.clone();
     for (n, op) in ops.iter().enumerate() {
         match op {
+            Op::Append(inode, at, bytes) if is_forgotten(&ops[n..], *inode) => {
+                let file = file(&mut content, *inode);
+                file.resize(file.len().max(at + bytes.len()), 0);
+            }
             Op::Append(inode, at, bytes) => {
                 let file = file(&mut content, *inode);
                 if synced.get(inode).is_some_and(|synced| n < *synced) {
@@ -267,6 +290,16 @@ fn image(base: &Content, ops: &[Op], dice: &mut Dice) -> (Content, Acknowledged)
     let last = content.names.values().copied().max().unwrap_or_default();
     file(&mut content, last);
     (content, acknowledged)
+}
+
+/// Whether the next sync of a file failed for good.
+fn is_forgotten(ops: &[Op], inode: Inode) -> bool {
+    let next = ops.iter().find_map(|op| match op {
+        Op::Sync(other) if *other == inode => Some(false),
+        Op::Forgotten(other) if *other == inode => Some(true),
+        _ => None,
+    });
+    next == Some(true)
 }
 
 fn file(content: &mut Content, inode: Inode) -> &mut Vec<u8> {
@@ -435,6 +468,27 @@ fn a_power_cut_takes_no_acknowledged_record_or_blob_and_leaves_no_half_of_one() 
     let images = number("FLORIN_CRASH_IMAGES").map_or(IMAGES, |all| all / 2);
     let fallen = fallen(images, Bug::None, seed());
     assert!(fallen.is_empty(), "{} images: {:#?}", fallen.len(), &fallen[..fallen.len().min(5)]);
+}
+
+#[test]
+fn a_record_whose_sync_failed_is_written_again_by_the_start_that_takes_it_for_history() {
+    let recorder = Recorder::holding(Content::default(), Bug::None);
+    let folder: Arc<dyn Volume> = Arc::new(Folder(Arc::clone(&recorder)));
+    let (_, mut journal) = open(&folder).unwrap();
+    journal.append(&[record(1)]).unwrap();
+    *recorder.forgets.lock().unwrap() = true;
+    journal.append(&[record(2)]).unwrap_err();
+    *recorder.forgets.lock().unwrap() = false;
+    drop(journal);
+    // The process ends and the power does not: the system still shows what it has forgotten to write.
+    let (all, mut journal) = open(&folder).unwrap();
+    assert_eq!(all, [record(1), record(2)]);
+    journal.append(&[record(3)]).unwrap();
+    // Now the power fails, when everything that was told is synced.
+    let ops = recorder.ops.lock().unwrap().clone();
+    let (content, _) = image(&Content::default(), &ops, &mut Dice(1));
+    let folder: Arc<dyn Volume> = Arc::new(Folder(Recorder::holding(content, Bug::None)));
+    assert_eq!(open(&folder).unwrap().0, [record(1), record(2), record(3)]);
 }
 
 #[test]

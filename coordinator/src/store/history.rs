@@ -4,6 +4,7 @@
 //! it and more records will do, and in the end all records from the first. What cannot be read back to the last record
 //! that a snapshot stands behind is refused: a shorter history is another one.
 
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -60,6 +61,8 @@ pub(super) struct End {
     /// The segment that it ended in.
     pub(super) segment: u64,
     pub(super) layout: Layout,
+    /// Where its last whole record begins; its head where it has none.
+    last: u64,
     /// Bytes of it that are whole records.
     pub(super) length: u64,
     /// Bytes of it.
@@ -112,9 +115,20 @@ pub fn open<S>(
         );
         disk.truncate(end.length).map_err(failed)?;
     }
-    // What a process that was killed had written and not synced is history from now on.
+    // What a process that was killed had written and not synced is history from now on. Only the last record can be that,
+    // and its sync may have failed: then the system has forgotten that it is not on the disk.
+    write_again(volume_ref, &name, end.last, end.length).map_err(failed)?;
     disk.sync().and_then(|()| volume.sync()).map_err(failed)?;
     Ok((state, Journal::at(Arc::clone(volume), owner, disk, &end)))
+}
+
+/// Writes a stretch of a file at its place once more.
+fn write_again(volume: &dyn Volume, name: &str, from: u64, to: u64) -> io::Result<()> {
+    let (mut file, _) = volume.open(name)?;
+    file.seek(SeekFrom::Start(from))?;
+    let mut bytes = Vec::new();
+    file.take(to.saturating_sub(from)).read_to_end(&mut bytes)?;
+    volume.write_again(name, from, &bytes)
 }
 
 /// Reads a history back without changing anything. `until` is where to stop: a segment and a length of it.
@@ -312,21 +326,23 @@ fn replay(
         }
         visit(Step::Segment(*segment_number)).map_err(|why| reader.corrupt(&why))?;
         let mut read = end.as_ref().map_or_else(Since::default, |end| end.read);
+        let mut begins = 0;
         while let Some(frame) = reader.next_record()? {
             for record in &frame.batch {
                 visit(Step::Record(record))
                     .map_err(|why| reader.corrupt(&format!("the rules refuse it: {why}")))?;
             }
-            let begun = reader.offset;
+            begins = reader.offset;
             reader.pass(&frame);
-            read.add(frame.batch.len(), reader.offset.saturating_sub(begun));
+            read.add(frame.batch.len(), reader.offset.saturating_sub(begins));
         }
         let last = place.saturating_add(1) == behind.len();
         if !last && reader.offset != reader.size {
             return Err(reader.corrupt("the segment was closed, and ends in the middle of it"));
         }
         let Reader { layout, offset: length, size, at, .. } = reader;
-        end = Some(End { segment: *segment_number, layout, length, size, at, read });
+        let segment = *segment_number;
+        end = Some(End { segment, layout, last: begins, length, size, at, read });
     }
     end.ok_or_else(|| missing(volume, from.records, "no segment begins there"))
 }
@@ -384,7 +400,7 @@ pub(crate) fn begin_segment(
     volume: &dyn Volume,
     owner: Digest,
     at: Position,
-) -> std::io::Result<Box<dyn Disk>> {
+) -> io::Result<Box<dyn Disk>> {
     let mut disk = volume.append_to(&segment(at.records))?;
     disk.truncate(0)?;
     disk.append(&head(owner, at))?;
@@ -435,7 +451,7 @@ fn drop_before(volume: &dyn Volume, records: u64) -> Result<(), OpenError> {
     Ok(())
 }
 
-pub(super) fn unusable(volume: &dyn Volume, name: &str, source: std::io::Error) -> OpenError {
+pub(super) fn unusable(volume: &dyn Volume, name: &str, source: io::Error) -> OpenError {
     OpenError::Unusable { path: volume.place(name), source }
 }
 

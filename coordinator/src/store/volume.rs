@@ -2,7 +2,7 @@
 //! here, so that the tests can put a folder in its place that remembers what was asked of it.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 
 /// Where bytes are appended: a file, or a test's broken disk.
@@ -60,6 +60,12 @@ pub trait Volume: Send + Sync {
     /// # Errors
     /// What the system said.
     fn append_to(&self, name: &str) -> io::Result<Box<dyn Disk>>;
+    /// Writes bytes that are in a file already at their place once more, so that the next sync makes them durable: after
+    /// a sync that failed the system takes them for written, whatever is on the disk.
+    ///
+    /// # Errors
+    /// What the system said.
+    fn write_again(&self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()>;
     /// Gives a file another name, in one step.
     ///
     /// # Errors
@@ -127,6 +133,13 @@ impl Volume for Local {
 
     fn append_to(&self, name: &str) -> io::Result<Box<dyn Disk>> {
         Ok(Box::new(File::options().create(true).append(true).open(self.0.join(name))?))
+    }
+
+    fn write_again(&self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        // Not for appending: the system would put them at the end, whatever the offset.
+        let mut file = File::options().write(true).open(self.0.join(name))?;
+        file.seek(SeekFrom::Start(offset))?;
+        file.write_all(bytes)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {

@@ -111,6 +111,9 @@ impl Volume for Meddled {
         let inner = self.0.append_to(name)?;
         Ok(Box::new(Handle { inner, name: name.to_owned(), folder: self.clone() }))
     }
+    fn write_again(&self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_again(name, offset, bytes)
+    }
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.0.rename(from, to)
     }

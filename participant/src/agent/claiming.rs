@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use florin_ledger::{Claim, Claimed, Ledger, LedgerError, Refusal};
 use florin_protocol::merkle::Totals;
-use florin_protocol::{Address, Amount, Code, Digest, Signer, TaskId, Tick, merkle};
+use florin_protocol::{Address, Amount, ClaimProof, Code, Digest, Signer, TaskId, Tick, merkle};
 
 use super::{Agent, AgentError};
 use crate::client::{Client, ClientError};
@@ -131,6 +131,29 @@ fn claim_if(
         }
         other => other?,
     };
+    claim_proven(ledger, by, (task, account), proof, worth)
+}
+
+/// Draws by a proof what it says is owed and was not drawn, as the agent does while a task runs and at its end.
+///
+/// # Errors
+/// As [`claim`].
+pub fn draw_by_proof(
+    ledger: &dyn Ledger,
+    by: &dyn Signer,
+    task: TaskId,
+    proof: ClaimProof,
+) -> Result<Drawn, ClaimError> {
+    claim_proven(ledger, by, (task, by.address()), proof, |now, before| now.paid > before.paid)
+}
+
+fn claim_proven(
+    ledger: &dyn Ledger,
+    by: &dyn Signer,
+    (task, account): (TaskId, Address),
+    proof: ClaimProof,
+    worth: impl Fn(Totals, Totals) -> bool,
+) -> Result<Drawn, ClaimError> {
     let totals = proof.totals;
     let nothing = Drawn { totals, ..Drawn::default() };
     if !worth(totals, ledger.claimed(task, account)?) {

@@ -19,7 +19,7 @@ mod committing;
 mod error;
 mod reading;
 mod residual;
-mod step;
+pub mod step;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -36,10 +36,11 @@ use florin_protocol::{
 };
 
 pub(crate) use claiming::draw_pay;
-pub use claiming::{Bond, ClaimError, Drawn, claim, return_bond};
+pub use claiming::{Bond, ClaimError, Drawn, claim, draw_by_proof, return_bond};
 pub use error::AgentError;
 pub use store::kept_receipts;
 pub(crate) use waiting::{EXPIRY_MS, register};
+pub use waiting::{bond_for, top_up};
 
 use crate::behaviour::Behaviour;
 use crate::client::{Client, ClientError};

@@ -6,7 +6,7 @@ use florin_protocol::{Address, Phase, Round, TaskView};
 
 /// How far this participant is in the running round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Stage {
+pub enum Stage {
     /// Nothing is done yet.
     Fresh,
     /// The update is on disk.
@@ -23,20 +23,20 @@ pub(super) enum Stage {
 
 /// What this participant knows of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Own {
+pub struct Own {
     /// How many rounds were reported when it enrolled last, since this process began.
-    pub(super) enrolled_at: Option<u32>,
+    pub enrolled_at: Option<u32>,
     /// How many settlements were final when it drew last, since this process began.
-    pub(super) drawn_at: u32,
+    pub drawn_at: u32,
     /// Reports that were read.
-    pub(super) read: u32,
+    pub read: u32,
     /// How far it is in the round that the view shows.
-    pub(super) stage: Stage,
+    pub stage: Stage,
 }
 
 /// The next thing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub enum Step {
     /// Read and check a round's report.
     Read(Round),
     /// Register, bond and enrol.
@@ -58,7 +58,8 @@ pub(super) enum Step {
 }
 
 /// Decides. Drawing waits until there is nothing else to do.
-pub(super) fn next(view: &TaskView, me: Address, own: Own) -> Step {
+#[must_use]
+pub fn next(view: &TaskView, me: Address, own: Own) -> Step {
     match work(view, me, own) {
         Step::Wait if view.finalised > own.drawn_at => Step::Draw,
         step => step,

@@ -1,10 +1,10 @@
 //! Before the work: is the task sound, is it funded, do the rows fit; then register, bond, enrol,
 //! and wait for an offer that can be trusted.
 
-use florin_ledger::Terms;
+use florin_ledger::{Ledger, LedgerError, Terms};
 use florin_protocol::{
     Address, Amount, Canonical, Digest, Enrol, NodeKey, Offer, Registration, Report, Role,
-    SignError, Signed, Signer, TaskSpec, TaskView, Tick,
+    SignError, Signed, Signer, TaskId, TaskSpec, TaskView, Tick,
 };
 
 use super::step::Stage;
@@ -145,18 +145,8 @@ impl Agent<'_, '_> {
         let (wallet, ledger, task) = (self.parts.wallet, self.parts.ledger, self.config.task);
         let rows = self.parts.data.rows() as u64;
         let wanted = bond_for(&self.spec, rows, self.config.bond_max);
-        let me = self.me;
         // What is there is asked for before each try: an answer that was lost may have bonded.
-        let (added, bond) = self.with_ledger(|| {
-            let there = ledger.bond_of(task, me)?;
-            // An unbonding that is under way is cancelled by any bond, the smallest included.
-            let least = Amount::from_units(u128::from(there.release.is_some()));
-            let added = wanted.minus(there.amount).unwrap_or(Amount::ZERO).max(least);
-            if !added.is_zero() {
-                ledger.bond(wallet, task, added)?;
-            }
-            Ok((added, there.amount.plus(added).unwrap_or(there.amount)))
-        })?;
+        let (added, bond) = self.with_ledger(|| top_up(ledger, wallet, task, wanted))?;
         if !added.is_zero() {
             self.tell(&Event::Bonded { added, bond });
         }
@@ -240,8 +230,29 @@ fn enrolment(guard: &Guard, spec: &TaskSpec, sender: Address) -> impl Fn(Tick) -
     move |expires| guard.sign(Enrol { market, task, sender, expires })
 }
 
+/// Bonds what is missing of `wanted`, and returns what was added and what is there then.
+///
+/// # Errors
+/// [`LedgerError`]; the same call goes on where this one ended.
+pub fn top_up(
+    ledger: &dyn Ledger,
+    by: &dyn Signer,
+    task: TaskId,
+    wanted: Amount,
+) -> Result<(Amount, Amount), LedgerError> {
+    let there = ledger.bond_of(task, by.address())?;
+    // An unbonding that is under way is cancelled by any bond, the smallest included.
+    let least = Amount::from_units(u128::from(there.release.is_some()));
+    let added = wanted.minus(there.amount).unwrap_or(Amount::ZERO).max(least);
+    if !added.is_zero() {
+        ledger.bond(by, task, added)?;
+    }
+    Ok((added, there.amount.plus(added).unwrap_or(there.amount)))
+}
+
 /// The bond that `rows` rows take, and at least the task's minimum; no more than `limit`.
-pub(crate) fn bond_for(spec: &TaskSpec, rows: u64, limit: Option<Amount>) -> Amount {
+#[must_use]
+pub fn bond_for(spec: &TaskSpec, rows: u64, limit: Option<Amount>) -> Amount {
     let most = Amount::from_units(u128::MAX);
     let all = spec.budget.bond_per_row.mul_div_down(rows.into(), 1).unwrap_or(most);
     all.max(spec.budget.bond_min).min(limit.unwrap_or(most))

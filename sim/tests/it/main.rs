@@ -3,5 +3,6 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod experiments_repeat;
+mod faults;
 mod files_are_read_strictly;
 mod strategies_earn_what_they_deserve;

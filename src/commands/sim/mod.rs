@@ -1,6 +1,7 @@
 //! `florin sim`: experiments on what honesty and its alternatives earn.
 
 mod compare;
+mod faults;
 mod run;
 mod sweep;
 
@@ -26,6 +27,7 @@ pub(super) fn run(command: Sim) -> anyhow::Result<Exit> {
         Sim::Run(run) => run::run(&run),
         Sim::Sweep(sweep) => sweep::run(&sweep),
         Sim::Compare(compare) => compare::run(&compare),
+        Sim::Faults(faults) => faults::run(&faults),
     }
 }
 
@@ -81,9 +83,9 @@ fn with_seeds(mut scenario: Scenario, play: &PlayArg) -> anyhow::Result<Scenario
     Ok(scenario)
 }
 
-fn threads(play: &PlayArg) -> usize {
+fn threads(asked: Option<u16>) -> usize {
     let all = || std::thread::available_parallelism().map_or(1, usize::from);
-    play.threads.map_or_else(all, usize::from)
+    asked.map_or_else(all, usize::from)
 }
 
 /// Plays with a bar that says how much is left, on a terminal.

@@ -10,7 +10,7 @@ use crate::show::{self, BAD, Cell, DIM, GOOD, HEAD, Table};
 
 pub(super) fn run(command: &SimRun) -> anyhow::Result<Exit> {
     let scenario = with_seeds(read(&command.what)?, &command.play)?;
-    let results = played(&scenario, threads(&command.play), &scenario.name)?;
+    let results = played(&scenario, threads(command.play.threads), &scenario.name)?;
     if let Some(folder) = &command.out {
         let failed = |error: florin_sim::results::WriteError| {
             Failure::fault("RESULTS_NOT_WRITTEN", error.to_string())

@@ -44,7 +44,7 @@ pub(super) fn run(command: &SimSweep) -> anyhow::Result<Exit> {
             Some(results) => results,
             None => {
                 let what = format!("{} of {}", at + 1, points.len());
-                let results = played(scenario, threads(&command.play), &what)?;
+                let results = played(scenario, threads(command.play.threads), &what)?;
                 let failed = |error: florin_sim::results::WriteError| {
                     Failure::fault("RESULTS_NOT_WRITTEN", error.to_string())
                 };

@@ -1,0 +1,189 @@
+//! The pay rule once more, in plain arithmetic on whole units: what a round must have come to, given its scores.
+
+use std::collections::BTreeMap;
+
+use florin_protocol::{Address, Amount, Digest, Report, TaskSpec, merkle};
+
+type Units = u128;
+
+/// Nano-nats in a nat, and millionths in one.
+const NANO: Units = 1_000_000_000;
+const MICRO: Units = 1_000_000;
+
+/// An account's sums over the rounds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    scored: i128,
+    variance: Units,
+    counted: Units,
+    data: Units,
+    infrastructure: Units,
+    debited: Units,
+}
+
+/// Everything that the reports so far must have come to.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ledgerless {
+    sums: BTreeMap<Address, Sum>,
+    data: Units,
+    infrastructure: Units,
+    root: Digest,
+    /// Rounds so far.
+    pub rounds: u32,
+}
+
+/// What a round's reports and settlements must say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Totals {
+    /// Paid for data so far.
+    pub data: Units,
+    /// Paid for infrastructure so far.
+    pub infrastructure: Units,
+    /// The root before the round.
+    pub before: Digest,
+    /// The root after it.
+    pub root: Digest,
+}
+
+fn same<T: PartialEq + std::fmt::Debug>(what: &str, ours: T, theirs: T) -> Result<(), String> {
+    if ours == theirs { Ok(()) } else { Err(format!("{what}: {theirs:?}, must be {ours:?}")) }
+}
+
+impl Ledgerless {
+    /// Takes the next round's report and holds every amount in it against what its scores come to.
+    ///
+    /// # Errors
+    /// In words, the first amount that differs.
+    pub(super) fn take(&mut self, spec: &TaskSpec, report: &Report) -> Result<Totals, String> {
+        let before = self.root;
+        let left = spec.budget.data.units() - self.data;
+        let pool = left / u128::from((spec.rounds.count - self.rounds).max(1));
+        same("the pool", pool, report.pool.units())?;
+        self.rounds += 1;
+        let weights = self.weigh(spec, report);
+        let total: Units = weights.iter().sum();
+        let price = |amount: Units| spec.budget.per_nat_max.units() * amount / NANO;
+        let spent = price(total).min(pool);
+        let parts = split(spent, &weights);
+        let scores = report.valuation.iter().flat_map(|valuation| &valuation.scores);
+        for ((score, line), part) in scores.zip(&report.lines).zip(parts) {
+            let who = score.account;
+            same("a line's account", who, line.account)?;
+            same(&format!("the pay of {who}"), part, line.payout.units())?;
+            let bond = report.entries.iter().find(|entry| entry.sender == who);
+            let bond = bond.map(|entry| entry.bond.units()).unwrap_or_default();
+            let sum = self.sums.entry(who).or_default();
+            sum.data += part;
+            let mut debit = 0;
+            if score.excluded {
+                let harm = Units::from(score.score_nano.unsigned_abs());
+                let due = if total == 0 { price(harm) } else { spent * harm / total };
+                debit = due.min(spec.budget.debit_max.units()).min(bond);
+                sum.debited += debit;
+                if let Some(settled) = (harm * debit).checked_div(due) {
+                    sum.counted = sum.counted.saturating_sub(settled);
+                }
+            }
+            same(&format!("the debit of {who}"), debit, line.debit.units())?;
+        }
+        self.data += spent;
+        self.take_work(spec, report)?;
+        self.root = self.tree();
+        let totals = Totals {
+            data: self.data,
+            infrastructure: self.infrastructure,
+            before,
+            root: self.root,
+        };
+        let said = Totals {
+            data: report.data_total.units(),
+            infrastructure: report.infrastructure_total.units(),
+            before: report.root_before,
+            root: report.root,
+        };
+        same("totals and roots", totals, said)?;
+        Ok(totals)
+    }
+
+    fn weigh(&mut self, spec: &TaskSpec, report: &Report) -> Vec<Units> {
+        let Some(valuation) = &report.valuation else { return Vec::new() };
+        let mut weights = Vec::new();
+        for score in &valuation.scores {
+            let sum = self.sums.entry(score.account).or_default();
+            let error = Units::from(score.error_nano);
+            sum.scored += i128::from(score.score_nano);
+            sum.variance += error * error;
+            let idle = score.score_nano == 0 && score.error_nano == 0;
+            if score.excluded || idle || valuation.total_nano <= 0 {
+                weights.push(0);
+                continue;
+            }
+            let floor = sum.variance.isqrt();
+            let root = floor + Units::from(floor * floor < sum.variance);
+            let withheld = (root * Units::from(spec.budget.withheld.0)).div_ceil(MICRO);
+            let payable = Units::try_from(sum.scored).unwrap_or(0).saturating_sub(withheld);
+            let weight = payable.saturating_sub(sum.counted);
+            sum.counted = sum.counted.max(payable);
+            weights.push(weight);
+        }
+        weights
+    }
+
+    fn take_work(&mut self, spec: &TaskSpec, report: &Report) -> Result<(), String> {
+        if report.infrastructure.len() > 1 {
+            return Err("the work of one round is paid more than once".to_owned());
+        }
+        for line in &report.infrastructure {
+            let units = report.valuation.as_ref().map(|valuation| valuation.units);
+            same("the units of work", units.unwrap_or_default(), line.units)?;
+            let left = spec.budget.infrastructure.units() - self.infrastructure;
+            let pay = (spec.budget.per_unit.units() * Units::from(line.units)).min(left);
+            same("the pay of work", pay, line.amount.units())?;
+            self.infrastructure += pay;
+            self.sums.entry(line.provider).or_default().infrastructure += pay;
+        }
+        Ok(())
+    }
+
+    fn tree(&self) -> Digest {
+        let totals = self.sums.iter().map(|(who, _)| (*who, self.totals(*who)));
+        let leaves = totals.filter(|(_, [paid, debited])| *paid != 0 || *debited != 0);
+        let leaves = leaves.map(|(who, [paid, debited])| {
+            let totals = merkle::Totals {
+                paid: Amount::from_units(paid),
+                debited: Amount::from_units(debited),
+            };
+            (who, totals)
+        });
+        merkle::Tree::new(leaves).root()
+    }
+
+    /// What an account must have been paid and debited so far.
+    #[must_use]
+    pub(super) fn totals(&self, account: Address) -> [Units; 2] {
+        let sum = self.sums.get(&account).copied().unwrap_or_default();
+        [sum.data + sum.infrastructure, sum.debited]
+    }
+
+    /// Everybody who is in any report.
+    pub(super) fn accounts(&self) -> impl Iterator<Item = Address> + '_ {
+        self.sums.keys().copied()
+    }
+}
+
+/// Largest remainder, the plain way: one unit after the other.
+fn split(pool: Units, weights: &[Units]) -> Vec<Units> {
+    let total: Units = weights.iter().sum();
+    if total == 0 {
+        return vec![0; weights.len()];
+    }
+    let mut parts: Vec<Units> = weights.iter().map(|weight| pool * weight / total).collect();
+    let mut rests: Vec<Units> = weights.iter().map(|weight| pool * weight % total).collect();
+    for _ in 0..pool - parts.iter().sum::<Units>() {
+        let largest = rests.iter().max().copied().unwrap_or_default();
+        let at = rests.iter().position(|rest| *rest == largest).unwrap_or_default();
+        parts[at] += 1;
+        rests[at] = 0;
+    }
+    parts
+}
