@@ -5,3 +5,4 @@
 mod experiments_repeat;
 mod files_are_read_strictly;
 mod strategies_earn_what_they_deserve;
+mod workloads_compare;
