@@ -1,6 +1,7 @@
 //! `florin sim`: experiments on what honesty and its alternatives earn.
 
 mod compare;
+mod fit;
 mod run;
 mod sweep;
 
