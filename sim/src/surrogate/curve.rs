@@ -1,11 +1,12 @@
 //! The learning curve: how much a round takes off the loss, and how many rows a model of that loss gets right.
 //!
 //! ```text
-//! V(ℓ, n) = c · (ℓ − ℓ∞)^k · (1 − b / n)        nats that a round of n updates takes off the loss ℓ
-//! logit A(ℓ) = a₀ + a₁ ℓ + a₂ ln ℓ               share of rows that a model of loss ℓ gets right
+//! V(ℓ, n) = c · (ℓ − ℓ∞)^k · (1 − ℓ / ℓ₁) · (1 − b / n)   nats that a round of n updates takes off the loss ℓ
+//! logit A(ℓ) = a₀ + a₁ ℓ + a₂ ln ℓ                        share of rows that a model of loss ℓ gets right
 //! ```
-//! Followed round by round, the first line is a curve that falls like a shifted power of the work done; its last factor
-//! is what averaging more updates is good for. `c`, `ℓ∞`, `k` and `b` are those whose curves have the least squared
+//! Followed round by round, the first line is a curve that begins slowly, where a first model has hardly anything to go
+//! by, and then falls like a power of the work done; its last factor is what averaging more updates is good for. `c`,
+//! `ℓ∞`, `k`, `ℓ₁` and `b` are those whose curves have the least squared
 //! distance from the losses of real games, on rows that nobody in the market sees.
 
 use serde::Serialize;
@@ -15,7 +16,9 @@ use super::small::Seen;
 /// Smallest loss that is reckoned with, in nats.
 const LOSS_MIN: f64 = 1e-3;
 /// Steps of the search.
-const STEPS: usize = 600;
+const STEPS: usize = 1_500;
+/// Numbers that are searched for.
+const NUMBERS: usize = 5;
 
 /// A fitted learning curve.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -28,6 +31,8 @@ pub struct Curve {
     pub power: f64,
     /// `b`, in updates.
     pub crowd: f64,
+    /// `ℓ₁`, in nats: above all losses that were seen.
+    pub top: f64,
     /// `a₀`, `a₁`, `a₂`.
     pub accuracy: [f64; 3],
 }
@@ -38,7 +43,8 @@ impl Curve {
     pub fn gain(&self, loss: f64, updates: f64) -> f64 {
         let above = (loss - self.floor).max(0.0);
         let crowd = 1.0 - self.crowd / updates.max(1.0);
-        (self.pace * above.powf(self.power) * crowd.max(0.0)).min(above)
+        let awake = (1.0 - loss / self.top).max(0.0);
+        (self.pace * above.powf(self.power) * awake * crowd.max(0.0)).min(above)
     }
 
     /// Share of rows that a model of this loss gets right.
@@ -64,8 +70,10 @@ impl Curve {
     #[must_use]
     pub(super) fn fit(games: &[Seen]) -> Self {
         let updates: Vec<Vec<f64>> = games.iter().map(Seen::updates).collect();
-        let error = |numbers: &[f64; 4]| {
-            let curve = Self::of(numbers);
+        let first = games.iter().filter_map(|seen| seen.losses.first());
+        let highest = first.fold(0.0_f64, |most, loss| most.max(*loss));
+        let error = |numbers: &[f64; NUMBERS]| {
+            let curve = Self::of(numbers, highest);
             let of = |(seen, updates): (&Seen, &Vec<f64>)| -> f64 {
                 let first = seen.losses.first().copied().unwrap_or_default();
                 let own = curve.follow(first, updates);
@@ -73,17 +81,18 @@ impl Curve {
             };
             games.iter().zip(&updates).map(of).sum()
         };
-        let best = descend(&error, [-1.5, -2.0, 0.3, -0.5], STEPS);
-        Self { accuracy: accuracy_of(games), ..Self::of(&best) }
+        let best = descend(&error, [-1.0, -2.0, 0.3, -0.5, -0.5], STEPS);
+        Self { accuracy: accuracy_of(games), ..Self::of(&best, highest) }
     }
 
     /// From numbers without bounds.
-    fn of([pace, floor, power, crowd]: &[f64; 4]) -> Self {
+    fn of([pace, floor, power, crowd, top]: &[f64; NUMBERS], highest: f64) -> Self {
         Self {
             pace: pace.exp(),
             floor: floor.exp(),
             power: power.exp(),
             crowd: crowd.exp(),
+            top: highest + top.exp(),
             accuracy: [0.0; 3],
         }
     }
@@ -126,14 +135,18 @@ pub(super) fn least_squares(rows: &[([f64; 3], f64, f64)]) -> [f64; 3] {
     std::array::from_fn(|i| if m[i][i].abs() > f64::MIN_POSITIVE { m[i][3] / m[i][i] } else { 0.0 })
 }
 
-/// Downhill with a simplex of five corners (J. A. Nelder and R. Mead, 1965): no chance is involved.
-fn descend(error: &dyn Fn(&[f64; 4]) -> f64, start: [f64; 4], steps: usize) -> [f64; 4] {
-    let value = |at: &[f64; 4]| {
+/// Downhill with a simplex (J. A. Nelder and R. Mead, 1965): no chance is involved.
+fn descend(
+    error: &dyn Fn(&[f64; NUMBERS]) -> f64,
+    start: [f64; NUMBERS],
+    steps: usize,
+) -> [f64; NUMBERS] {
+    let value = |at: &[f64; NUMBERS]| {
         let found = error(at);
         if found.is_finite() { found } else { f64::MAX }
     };
-    let mut corners: Vec<([f64; 4], f64)> = vec![(start, value(&start))];
-    for axis in 0..4 {
+    let mut corners: Vec<([f64; NUMBERS], f64)> = vec![(start, value(&start))];
+    for axis in 0..NUMBERS {
         let mut at = start;
         at[axis] += 0.7;
         corners.push((at, value(&at)));
@@ -142,9 +155,9 @@ fn descend(error: &dyn Fn(&[f64; 4]) -> f64, start: [f64; 4], steps: usize) -> [
         corners.sort_by(|a, b| a.1.total_cmp(&b.1));
         let Some((worst, worst_value)) = corners.pop() else { break };
         let n = corners.len() as f64;
-        let centre: [f64; 4] =
+        let centre: [f64; NUMBERS] =
             std::array::from_fn(|i| corners.iter().map(|(at, _)| at[i]).sum::<f64>() / n);
-        let along = |by: f64| -> [f64; 4] {
+        let along = |by: f64| -> [f64; NUMBERS] {
             std::array::from_fn(|i| centre[i] + by * (centre[i] - worst[i]))
         };
         let best = corners.first().map_or(f64::MAX, |(_, value)| *value);
@@ -179,8 +192,14 @@ mod tests {
 
     #[test]
     fn a_curve_is_found_again_from_its_own_games() {
-        let truth =
-            Curve { pace: 0.2, floor: 0.1, power: 1.4, crowd: 1.5, accuracy: [2.0, -1.5, -0.3] };
+        let truth = Curve {
+            pace: 0.4,
+            floor: 0.1,
+            power: 1.4,
+            crowd: 1.5,
+            top: 2.6,
+            accuracy: [2.0, -1.5, -0.3],
+        };
         let game = |updates: f64| {
             let losses = truth.follow(2.3, &vec![updates; 60]);
             let accuracies = losses.iter().map(|loss| truth.accuracy(*loss)).collect();

@@ -2,15 +2,16 @@
 
 use super::*;
 
-/// Honest members and some who send noise, small enough for a development build.
+/// Honest members and some who teach wrong labels, small enough for a development build.
 fn market() -> Scenario {
-    let text = "name = \"tiny\"\nquestion = \"What?\"\nrounds = 12\nspeed = \"surrogate\"\n\
+    let text = "name = \"tiny\"\nquestion = \"What?\"\nrounds = 20\nspeed = \"surrogate\"\n\
                 [seeds]\ncount = 1\n\
-                [surrogate]\nmembers = 16\nseeds = 2\nheld_out = 2\nerror_max = 0.35\n\
-                [learning]\nhidden = [16]\nepochs = 2\nholdout_rows = 384\njudged_rows = 32\njitter = 0.1\n\
+                [surrogate]\nmembers = 32\nseeds = 3\nheld_out = 3\nerror_max = 0.35\n\
+                [learning]\nhidden = [16]\nepochs = 2\nholdout_rows = 1280\njudged_rows = 64\njitter = 0.1\n\
                 [task]\nbudget = 300\ncohort = 400\n\
                 [population.honest]\ncount = 1500\nrows = [30, 80]\n\
-                [population.noise]\ncount = 500\nrows = [80, 80]\nstrategy = { act = \"noise\", scale = 1.0 }\n";
+                [population.flipper]\ncount = 300\nrows = [80, 80]\n\
+                strategy = { act = \"flip_labels\", share = 1.0 }\n";
     Scenario::read(text, &[]).unwrap()
 }
 
@@ -30,19 +31,21 @@ fn the_same_seed_gives_the_same_market_on_any_number_of_threads_and_no_money_is_
     assert!(game.balanced);
     let paid: f64 = game.rounds.iter().map(|round| round.spent).sum();
     assert!(paid > 0.0 && paid <= 300.0, "{paid}");
-    let earned: f64 = game.members.iter().map(|member| member.earned.max(0.0)).sum();
-    assert!((earned - paid).abs() < 0.01 * paid + 1.0, "{earned} of {paid}");
+    // What members have more is what was paid, less what was debited.
+    let earned: f64 = game.members.iter().map(|member| member.earned).sum();
+    assert!(earned > 0.0 && earned <= paid + 1e-6, "{earned} of {paid}");
     scenario.seeds.first = 2;
     assert_ne!(played(&scenario, 2).played.first().unwrap().members, game.members);
 }
 
 #[test]
-fn honest_work_earns_and_noise_does_not_as_in_real_games() {
+fn honest_work_earns_and_wrong_labels_do_not_as_in_real_games() {
     let results = played(&market(), 2);
     let fit = results.fit.as_ref().unwrap();
     let profit = |group| results.measure("profit", Some(group)).unwrap().interval.mean;
     assert!(profit("honest") > 0.0, "{fit:#?}");
-    assert!(profit("noise") < 0.1 * profit("honest"), "{fit:#?}");
+    assert!(profit("flipper") < 0.5 * profit("honest"), "{fit:#?}");
+    assert!(fit.errors.loss < 0.25, "{:#?}", fit.errors);
     assert!(fit.holds(), "{:#?}", fit.errors);
     assert!(results.hold());
     let accuracy = results.measure("accuracy", None).unwrap().interval.mean;
@@ -58,10 +61,9 @@ fn a_wrong_curve_is_told() {
     for curve in [
         Curve { pace: fit.curve.pace * 3.0, ..fit.curve },
         Curve { pace: fit.curve.pace / 4.0, ..fit.curve },
-        Curve { floor: fit.curve.floor + 1.2, ..fit.curve },
     ] {
         let wrong = fit.with_curve(curve, &scenario).unwrap();
-        assert!(wrong.errors.largest() > fit.errors.largest() + 0.1, "{:#?}", wrong.errors);
+        assert!(wrong.errors.loss > fit.errors.loss + 0.1, "{:#?}", wrong.errors);
         assert!(!wrong.holds(), "{:#?}", wrong.errors);
     }
 }
@@ -73,8 +75,8 @@ fn what_curves_cannot_play_is_refused() {
     for (key, value) in [
         ("mechanism.rule", "equal"),
         ("population.honest.elsewhere", "1.0"),
-        ("population.noise.strategy", "{ act = \"effort\" }"),
-        ("population.noise.strategy", "{ act = \"sybil\", ids = 2, how = \"same\" }"),
+        ("population.flipper.strategy", "{ act = \"effort\" }"),
+        ("population.flipper.strategy", "{ act = \"sybil\", ids = 2, how = \"same\" }"),
         ("population.honest.count", "1000001"),
         ("surrogate.held_out", "0"),
     ] {

@@ -19,10 +19,11 @@ pub(super) fn print(results: &Results) {
     );
     let curve = &fit.curve;
     anstream::println!(
-        "a round takes {:.3} × (loss − {:.3})^{:.2} × (1 − {:.2} / updates) nats off the loss",
+        "a round takes {:.3} × (loss − {:.3})^{:.2} × (1 − loss / {:.2}) × (1 − {:.2} / updates) nats off the loss",
         curve.pace,
         curve.floor,
         curve.power,
+        curve.top,
         curve.crowd
     );
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
