@@ -1,10 +1,15 @@
 //! The loss of a round's models as a function of how much of each update goes in: the bridge from
 //! learning to what an update is worth.
 
+use pulp::Arch;
+
 use crate::data::Dataset;
 use crate::engine::{Engine, EvalError, InputError};
 use crate::model::ModelSpec;
 use crate::params::norm;
+
+/// Numbers of a model that stay in the cache while all updates are added.
+const BLOCK: usize = 1_024;
 
 /// The models `base + Σ cᵢ·deltaᵢ`, measured on a holdout. A coalition is a vector of coefficients
 /// that are its members' weights or zero; a path between two coalitions is a line in them.
@@ -55,6 +60,22 @@ impl<'a> AffineLoss<'a> {
         self.engine.row_slopes(self.model, &params, self.deltas, self.holdout)
     }
 
+    /// The slopes of these players at several places: `[place][player][row]`, to the bit what [`slopes`](Self::slopes)
+    /// gives at each.
+    ///
+    /// # Panics
+    /// If there is no such player.
+    pub fn slopes_at(
+        &mut self,
+        players: &[usize],
+        places: &[Vec<f64>],
+    ) -> Result<Vec<Vec<Vec<f64>>>, EvalError> {
+        let all = places.iter().map(|at| self.combined(at)).collect::<Result<Vec<_>, _>>()?;
+        let all: Vec<&[f64]> = all.iter().map(Vec::as_slice).collect();
+        let directions: Vec<&[f32]> = players.iter().map(|player| self.deltas[*player]).collect();
+        self.engine.row_slopes_at(self.model, &all, &directions, self.holdout)
+    }
+
     /// The same for one player alone: `[row]`, to the bit what [`slopes`](Self::slopes) gives it.
     ///
     /// # Panics
@@ -98,14 +119,18 @@ impl<'a> AffineLoss<'a> {
             return Err(InputError::Length { what, expected, got }.into());
         }
         let mut params: Vec<f64> = self.base.iter().map(|&value| value.into()).collect();
-        for (&coefficient, delta) in coefficients.iter().zip(self.deltas) {
-            if coefficient == 0.0 {
-                continue;
+        let moved: Vec<(f64, &[f32])> =
+            coefficients.iter().copied().zip(self.deltas.iter().copied()).collect();
+        Arch::new().dispatch(|| {
+            for (block, params) in params.chunks_mut(BLOCK).enumerate() {
+                let from = block * BLOCK;
+                for (coefficient, delta) in moved.iter().filter(|(own, _)| *own != 0.0) {
+                    for (param, &step) in params.iter_mut().zip(&delta[from..]) {
+                        *param += coefficient * f64::from(step);
+                    }
+                }
             }
-            for (param, &step) in params.iter_mut().zip(*delta) {
-                *param += coefficient * f64::from(step);
-            }
-        }
+        });
         Ok(params)
     }
 }

@@ -253,6 +253,18 @@ pub trait Evaluator {
         data: &Dataset,
     ) -> Result<Vec<Vec<f64>>, EvalError>;
 
+    /// The slopes of [`row_slopes`](Self::row_slopes) at several models: `[model][direction][row]`, with the same bits.
+    /// What an engine finds out about a direction once, it need not find out for each model.
+    fn row_slopes_at(
+        &mut self,
+        model: &ModelSpec,
+        params: &[&[f64]],
+        directions: &[&[f32]],
+        data: &Dataset,
+    ) -> Result<Vec<Vec<Vec<f64>>>, EvalError> {
+        params.iter().map(|params| self.row_slopes(model, params, directions, data)).collect()
+    }
+
     /// How many rows have their largest logit at their label; of equal logits the first counts.
     fn correct(
         &mut self,

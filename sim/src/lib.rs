@@ -12,6 +12,8 @@
 //! * [`market`] is the engine, the books and the virtual clock.
 //! * [`mechanism`] is how a round becomes scores: the market's own way, and those it is held against.
 //! * [`measure`] is what came of it, seed by seed and over all seeds.
+//! * [`surrogate`] is the same for a million members: curves fitted to small real games, and the real pay rule.
+//! * [`workload`] is what other simulators are compared by.
 //!
 //! [`faults`] is the same market on bad days: what survives lost messages, crashes and disks that fail.
 
@@ -26,6 +28,8 @@ pub mod population;
 pub mod results;
 pub mod scenario;
 pub mod strategy;
+pub mod surrogate;
+pub mod workload;
 
-pub use play::{Played, SimError, play};
+pub use play::{Game, Played, SimError, play};
 pub use scenario::{Scenario, ScenarioError};

@@ -34,6 +34,9 @@ pub enum SimError {
     /// A model could not be measured.
     #[error("a model could not be measured: {0} [SIM_MEASURE]")]
     Measure(#[from] florin_learning::engine::EvalError),
+    /// Scores drawn from curves could not be paid.
+    #[error("the surrogate came to a halt: {0} [SIM_SURROGATE]")]
+    Surrogate(#[from] crate::surrogate::SurrogateError),
 }
 
 /// What one member came to.
@@ -111,20 +114,24 @@ pub struct Played {
     pub balanced: bool,
 }
 
-/// Plays a scenario with one seed, training on so many threads; their number changes nothing.
+/// Plays a scenario with one seed, at the speed that it asks for, on so many threads; their number changes nothing.
 ///
 /// # Errors
 /// [`SimError`].
 pub fn play(scenario: &Scenario, seed: u64, threads: usize) -> Result<Played, SimError> {
-    let mut stage = Stage::set(scenario, seed)?;
-    while stage.market.next_offer()? {
-        stage.round(threads)?;
+    if !scenario.speed.is_real() {
+        return crate::surrogate::play(scenario, seed, threads);
     }
-    stage.close()
+    let mut game = Game::among(scenario, seed, Population::draw(scenario, seed)?)?;
+    while game.opens()? {
+        game.round(threads)?;
+        game.look()?;
+    }
+    game.close()
 }
 
 /// A market with its members in the middle of a task.
-struct Stage<'a> {
+pub struct Game<'a> {
     scenario: &'a Scenario,
     seed: u64,
     population: Population,
@@ -144,11 +151,26 @@ struct Stage<'a> {
     last_step: Option<Vec<f32>>,
     /// What the member with the most rows sent last.
     idol: Option<Vec<f32>>,
+    /// What the last round came to.
+    report: Option<Report>,
 }
 
-impl<'a> Stage<'a> {
-    fn set(scenario: &'a Scenario, seed: u64) -> Result<Self, SimError> {
-        let population = Population::draw(scenario, seed)?;
+impl std::fmt::Debug for Game<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Game").field("market", &self.market).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Game<'a> {
+    /// Opens a scenario's market for a population.
+    ///
+    /// # Errors
+    /// [`SimError`].
+    pub fn among(
+        scenario: &'a Scenario,
+        seed: u64,
+        population: Population,
+    ) -> Result<Self, SimError> {
         let spec = scenario.task_spec(seed);
         let base = initial_model(&spec.model, seed)?;
         let (seats, owner) = seats(scenario, &population);
@@ -176,7 +198,7 @@ impl<'a> Stage<'a> {
             score: 0.0,
             by_round: Vec::new(),
         });
-        let mut stage = Self {
+        let mut game = Self {
             scenario,
             seed,
             market,
@@ -193,9 +215,18 @@ impl<'a> Stage<'a> {
             accuracy_before: 0.0,
             last_step: None,
             idol: None,
+            report: None,
         };
-        stage.accuracy_before = stage.accuracy(&start.unwrap_or_default())?;
-        Ok(stage)
+        game.accuracy_before = game.accuracy(&start.unwrap_or_default())?;
+        Ok(game)
+    }
+
+    /// Lets virtual time pass until a round opens; `false` where none will any more.
+    ///
+    /// # Errors
+    /// [`SimError`].
+    pub fn opens(&mut self) -> Result<bool, SimError> {
+        Ok(self.market.next_offer()?)
     }
 
     fn accuracy(&mut self, params: &[f32]) -> Result<f64, SimError> {
@@ -205,7 +236,11 @@ impl<'a> Stage<'a> {
         Ok(right as f64 / test.rows() as f64)
     }
 
-    fn round(&mut self, threads: usize) -> Result<(), SimError> {
+    /// Plays the round that is open, from everybody's training to its settlement.
+    ///
+    /// # Errors
+    /// [`SimError`].
+    pub fn round(&mut self, threads: usize) -> Result<(), SimError> {
         let base = self.market.base()?;
         let arrivals = self.turns(&base, threads)?;
         let sent = self.tokens.is_some().then(|| arrivals.clone());
@@ -214,14 +249,43 @@ impl<'a> Stage<'a> {
             self.pay_in_tokens(&base, &sent, &done)?;
         }
         self.note(&done);
-        let after: Vec<f32> = match &done.step {
-            Some(step) => base.iter().zip(step).map(|(base, step)| base + step).collect(),
-            None => base,
-        };
-        let accuracy = self.accuracy(&after)?;
-        let row = row_of(&done.report, self.market.now().0, accuracy);
+        let row = row_of(&done.report, self.market.now().0, f64::NAN);
         self.rounds.push(row);
         self.last_step = done.step.or_else(|| self.last_step.take());
+        self.report = Some(done.report);
+        Ok(())
+    }
+
+    /// The last round's report.
+    pub(crate) const fn report(&self) -> Option<&Report> {
+        self.report.as_ref()
+    }
+
+    /// The member that an account is of, and its group.
+    pub(crate) fn owner_of(&self, account: Address) -> Option<(usize, usize)> {
+        let member = *self.owner.get(&account)?;
+        Some((member, self.members.get(member)?.group))
+    }
+
+    /// Loss in nats and share of right rows of the newest model, on rows that nobody in the market sees.
+    pub(crate) fn standing(&mut self) -> Result<(f64, f64), SimError> {
+        let wide: Vec<f64> = self.market.last_model()?.into_iter().map(f64::from).collect();
+        let test = &self.population.test;
+        let losses = self.worker.row_losses(&self.model, &wide, test)?;
+        let right = self.worker.correct(&self.model, &wide, test)?;
+        Ok((florin_learning::mean(&losses), right as f64 / test.rows() as f64))
+    }
+
+    /// Measures the model that the last round came to, which the market itself never does.
+    ///
+    /// # Errors
+    /// [`SimError`].
+    pub fn look(&mut self) -> Result<(), SimError> {
+        let after = self.market.last_model()?;
+        let accuracy = self.accuracy(&after)?;
+        if let Some(row) = self.rounds.last_mut() {
+            row.accuracy = accuracy;
+        }
         Ok(())
     }
 
@@ -308,7 +372,11 @@ impl<'a> Stage<'a> {
         }
     }
 
-    fn close(mut self) -> Result<Played, SimError> {
+    /// Ends the task: everything final is claimed, and bonds come back.
+    ///
+    /// # Errors
+    /// [`SimError`].
+    pub fn close(mut self) -> Result<Played, SimError> {
         self.market.settle(&self.seats)?;
         for seat in &self.seats {
             let Some(at) = self.owner.get(&seat.account) else { continue };

@@ -65,9 +65,9 @@ pub(crate) struct Bench {
     /// Folder of Python packages (torch, numpy; for contribution shapiq, pyDVL) for the neighbours' rows
     #[arg(long, value_name = "DIR")]
     pub(crate) python: Option<PathBuf>,
-    /// server, round: a neighbour to measure in the same run; `cargo xtask bench` fetches it
+    /// server, round, sim: a neighbour to measure in the same run, which `cargo xtask bench` fetches; sim takes several
     #[arg(long, value_enum)]
-    pub(crate) peer: Option<PeerArg>,
+    pub(crate) peer: Vec<PeerArg>,
     #[command(flatten)]
     pub(crate) contribution: BenchContribution,
     #[command(flatten)]
@@ -92,8 +92,10 @@ pub(crate) struct BenchWire {
 /// Neighbours that are measured only where somebody asks for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PeerArg {
-    /// Flower: a SuperLink and four SuperNodes
+    /// Flower: a SuperLink and four SuperNodes; for sim its simulation
     Flower,
+    /// sim: Apple's pfl-research
+    Pfl,
 }
 
 /// What only `florin bench door` listens to.
@@ -204,6 +206,8 @@ pub(crate) enum BenchName {
     Attacks,
     /// What updates are worth, beside shapiq and pyDVL
     Contribution,
+    /// A simulated round beside other simulators', and what the market adds to it
+    Sim,
     /// The formats of updates: bytes, and what they cost the demonstration's model in accuracy
     Wire,
 }

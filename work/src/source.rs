@@ -8,7 +8,7 @@
 
 use florin_contribution::{AffineSource, Along, GameError};
 use florin_learning::path::group_means;
-use florin_learning::{AffineLoss, Dataset, Engine, ModelSpec, PathGradient, Way};
+use florin_learning::{AffineLoss, Dataset, Engine, ModelSpec, PathGradient, Way, mean};
 use florin_protocol::limits::CHECK_COHORT_MAX;
 
 /// Groups of rows from which a large cohort's errors come, or as many as there are rows.
@@ -56,6 +56,31 @@ impl<'a> RoundSource<'a> {
             .map_err(GameError::new)
     }
 
+    /// A cohort of ordinary size, row by row: what an update does to the first layer is found once for all nodes.
+    fn along_rows(
+        &mut self,
+        coefficients: &[f64],
+        nodes: &[(f64, f64)],
+    ) -> Result<Along, GameError> {
+        let wanted = |player: &usize| self.only.is_none_or(|only| only == *player);
+        let asked: Vec<usize> = (0..self.deltas.len()).filter(wanted).collect();
+        let at = |(t, _): &(f64, f64)| coefficients.iter().map(|own| t * own).collect();
+        let places: Vec<Vec<f64>> = nodes.iter().map(at).collect();
+        let found = self.affine()?.slopes_at(&asked, &places).map_err(GameError::new)?;
+        let players = self.deltas.len();
+        let mut integrals = vec![vec![0.0; self.holdout.rows()]; players];
+        let mut slopes = vec![vec![0.0; players]; nodes.len()];
+        for ((slopes, found), (_, weight)) in slopes.iter_mut().zip(&found).zip(nodes) {
+            for (&player, rows) in asked.iter().zip(found) {
+                slopes[player] = mean(rows);
+                for (sum, slope) in integrals[player].iter_mut().zip(rows) {
+                    *sum += weight * slope;
+                }
+            }
+        }
+        Ok(Along { integrals, slopes })
+    }
+
     /// `Σ cᵢ·Δᵢ` in `f64`, added in the order of the updates.
     fn total(&self, coefficients: &[f64]) -> Vec<f64> {
         let mut total = vec![0.0; self.base.len()];
@@ -98,7 +123,9 @@ impl AffineSource for RoundSource<'_> {
         coefficients: &[f64],
         nodes: &[(f64, f64)],
     ) -> Result<Option<Along>, GameError> {
-        let Some(groups) = self.groups else { return Ok(None) };
+        let Some(groups) = self.groups else {
+            return self.along_rows(coefficients, nodes).map(Some);
+        };
         let total = self.total(coefficients);
         let way = Way { model: self.model, base: self.base, total: &total };
         let gradient = PathGradient::new(way, nodes, groups, &mut self.holdout, self.engine)

@@ -13,11 +13,13 @@ enum Neighbours {
     Learning,
     /// Flower, where `--peer flower` asks for it: its round takes a minute of its own.
     Flower,
+    /// pfl-research and Flower's simulation, where `--peer` asks for one.
+    Simulators,
     /// shapiq and pyDVL, with a NumPy of their own.
     Contribution,
 }
 
-const BENCHMARKS: [(&str, Neighbours); 12] = [
+const BENCHMARKS: [(&str, Neighbours); 13] = [
     ("aggregate", Neighbours::Learning),
     ("train", Neighbours::Learning),
     ("ledger", Neighbours::Nobody),
@@ -30,6 +32,7 @@ const BENCHMARKS: [(&str, Neighbours); 12] = [
     ("contribution", Neighbours::Contribution),
     ("attacks", Neighbours::Nobody),
     ("wire", Neighbours::Nobody),
+    ("sim", Neighbours::Simulators),
 ];
 
 /// Runs one benchmark; `arguments` are its name, `--json FILE` and its own flags, which go to the
@@ -49,10 +52,12 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode, Failure> {
     market::build(&["build", "--release", "--package", "florin", "--bin", "florin"])?;
     let mut florin = Command::new(process::root().join("target/release/florin"));
     florin.arg("bench").args(arguments);
+    let asked_for = arguments.iter().any(|word| word.starts_with("--peer"));
     let packages = match neighbours {
         Neighbours::Nobody => None,
-        Neighbours::Flower if !arguments.iter().any(|word| word.starts_with("--peer")) => None,
+        Neighbours::Flower | Neighbours::Simulators if !asked_for => None,
         Neighbours::Flower => Some(tools::flower_bench_if_missing()?),
+        Neighbours::Simulators => Some(tools::simulators_if_missing()?),
         Neighbours::Learning => Some(tools::bench_if_missing()?),
         Neighbours::Contribution => Some(tools::contribution_bench_if_missing()?),
     };

@@ -30,7 +30,7 @@ cargo xtask COMMAND
   test [CARGO TEST ARGUMENTS]
                            set up, then run every test of the workspace
   bench NAME [--json FILE] set up, build optimised, and measure: aggregate, train, ledger, server,
-                           round, door, recovery, uploads, contribution, attacks, wire
+                           round, door, recovery, uploads, contribution, attacks, wire, sim
   fuzz [--seconds N] [--seed N] [--target NAME] [--keep N]
                            hand every parser broken inputs, each in a process of its own
   contracts build|test|check|prove|lint

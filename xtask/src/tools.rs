@@ -14,6 +14,7 @@ const HTTP_PINS: &str = "tests/schemathesis/requirements.txt";
 const S3_PINS: &str = "tests/s3/requirements.txt";
 const BENCH_PINS: &str = "xtask/peers/requirements.txt";
 const FLOWER_PINS: &str = "xtask/peers/flower-requirements.txt";
+const SIMULATOR_PINS: &str = "xtask/peers/simulation-requirements.txt";
 const CONTRIBUTION_PINS: &str = "xtask/peers/contribution-requirements.txt";
 const CONTRACT_PINS: &str = "contracts/requirements.txt";
 
@@ -73,6 +74,15 @@ pub(crate) fn flower_bench_if_missing() -> Result<PathBuf, Failure> {
     let folder = process::tools_folder().join("flower");
     let python = Python::find()?;
     packages_if_missing(&python, FLOWER_PINS, &folder, "Flower to compare with (300 MB on disk)")?;
+    Ok(folder)
+}
+
+/// Fetches the neighbours of `cargo xtask bench sim --peer …`, and says where they lie.
+pub(crate) fn simulators_if_missing() -> Result<PathBuf, Failure> {
+    let folder = process::tools_folder().join("simulation");
+    let python = Python::find()?;
+    let name = "pfl-research and Flower's simulation to compare with (5 GB on disk)";
+    packages_if_missing(&python, SIMULATOR_PINS, &folder, name)?;
     Ok(folder)
 }
 

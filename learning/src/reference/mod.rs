@@ -7,6 +7,8 @@ mod net;
 
 use std::ops::{ControlFlow, Range};
 
+use pulp::Arch;
+
 use crate::data::Dataset;
 use crate::engine::{
     Engine, EvalError, Evaluator, InputError, Step, TrainError, Trained, Trainer, Training,
@@ -126,11 +128,14 @@ impl<'a> Descent<'a> {
             }
         }
         let (rate, momentum, decay) = (learning_rate as f32, momentum as f32, weight_decay as f32);
-        let velocity = self.velocity.iter_mut().zip(&self.gradient);
-        for (w, (v, &g)) in self.params.iter_mut().zip(velocity) {
-            *v = momentum * *v + (g + decay * *w);
-            *w -= rate * *v;
-        }
+        let Self { params, velocity, gradient, .. } = self;
+        // Number by number: registers of any width give the same bits.
+        Arch::new().dispatch(|| {
+            for (w, (v, &g)) in params.iter_mut().zip(velocity.iter_mut().zip(&*gradient)) {
+                *v = momentum * *v + (g + decay * *w);
+                *w -= rate * *v;
+            }
+        });
     }
 }
 
@@ -153,15 +158,44 @@ impl Evaluator for Reference {
         directions: &[&[f32]],
         data: &Dataset,
     ) -> Result<Vec<Vec<f64>>, EvalError> {
-        check_evaluation(model, params, directions, data)?;
-        let mut slopes = vec![Vec::with_capacity(data.rows()); directions.len()];
-        each_chunk(model, params, data, |layout, params, batch| {
-            for (slopes, direction) in slopes.iter_mut().zip(directions) {
+        let mut at = self.row_slopes_at(model, &[params], directions, data)?;
+        Ok(at.pop().unwrap_or_default())
+    }
+
+    fn row_slopes_at(
+        &mut self,
+        model: &ModelSpec,
+        params: &[&[f64]],
+        directions: &[&[f32]],
+        data: &Dataset,
+    ) -> Result<Vec<Vec<Vec<f64>>>, EvalError> {
+        for params in params {
+            check_evaluation(model, params, directions, data)?;
+        }
+        let layout = layout(model)?;
+        let all: Vec<Vec<f64>> =
+            params.iter().map(|params| layout.transposed(params, |value| value)).collect();
+        let mut slopes =
+            vec![vec![Vec::with_capacity(data.rows()); directions.len()]; params.len()];
+        let room = data.rows().min(crate::engine::EVAL_CHUNK_ROWS);
+        let mut batches: Vec<Batch<f64>> = all.iter().map(|_| Batch::new(&layout, room)).collect();
+        let mut first = Vec::new();
+        for rows in chunks(data.rows()) {
+            for (batch, params) in batches.iter_mut().zip(&all) {
+                batch.load(rows.clone(), data, f64::from);
+                batch.forward(&layout, params);
+            }
+            for (at, direction) in directions.iter().enumerate() {
                 // Anew for each chunk: as dear as one row, and only one direction is in memory.
                 let direction = layout.transposed(direction, f64::from);
-                slopes.extend(batch.slopes(layout, params, &direction));
+                if let Some(batch) = batches.first() {
+                    batch.first_moved(&layout, &direction, &mut first);
+                }
+                for ((batch, params), slopes) in batches.iter().zip(&all).zip(&mut slopes) {
+                    slopes[at].extend(batch.slopes(&layout, params, &direction, &first));
+                }
             }
-        })?;
+        }
         Ok(slopes)
     }
 

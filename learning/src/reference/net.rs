@@ -194,15 +194,32 @@ impl<T: Real> Batch<T> {
         }
     }
 
-    /// How fast each row's loss grows along `direction` (parameters in the engine's order).
-    pub(super) fn slopes(&self, layout: &Layout, params: &[T], direction: &[T]) -> Vec<f64> {
+    /// What `direction` (parameters in the engine's order) does to the first layer's outputs, before any ReLU. It depends
+    /// on the rows and on the direction, and on no parameter.
+    pub(super) fn first_moved(&self, layout: &Layout, direction: &[T], moved: &mut Vec<T>) {
+        moved.clear();
+        if let (Some(layer), Some(inputs)) = (layout.layers.first(), self.inputs.first()) {
+            dense(layer, direction, self.rows, inputs, moved);
+        }
+    }
+
+    /// How fast each row's loss grows along `direction`, whose `first` is [`first_moved`](Self::first_moved).
+    pub(super) fn slopes(
+        &self,
+        layout: &Layout,
+        params: &[T],
+        direction: &[T],
+        first: &[T],
+    ) -> Vec<f64> {
         let rows = self.rows;
         let mut moving: Vec<T> = Vec::new();
         for (at, layer) in layout.layers.iter().enumerate() {
             let Dense { inputs, outputs } = layer.size;
             let mut next = Vec::with_capacity(rows * outputs);
-            dense(layer, direction, rows, &self.inputs[at], &mut next);
-            if at > 0 {
+            if at == 0 {
+                next.extend_from_slice(first);
+            } else {
+                dense(layer, direction, rows, &self.inputs[at], &mut next);
                 let weight = &params[layer.weight..layer.bias];
                 let size = Size { rows, columns: outputs, depth: inputs };
                 T::product(size, Strided::rows(&moving, inputs), weight, &mut next);

@@ -62,15 +62,11 @@ pub fn auroc(high: &[f64], low: &[f64]) -> Option<f64> {
     if high.is_empty() || low.is_empty() {
         return None;
     }
-    let pairs = high.iter().flat_map(|h| low.iter().map(move |l| (h, l)));
-    let won: f64 = pairs
-        .map(|(h, l)| match h.total_cmp(l) {
-            std::cmp::Ordering::Greater => 1.0,
-            std::cmp::Ordering::Equal => 0.5,
-            std::cmp::Ordering::Less => 0.0,
-        })
-        .sum();
-    Some(won / (high.len() * low.len()) as f64)
+    // Ranks count halves exactly, so that sorting gives the figure that comparing every pair gives.
+    let all: Vec<f64> = high.iter().chain(low).copied().collect();
+    let places: f64 = ranks(&all).iter().take(high.len()).sum();
+    let (h, l) = (high.len() as f64, low.len() as f64);
+    Some((places - h * (h - 1.0) / 2.0) / (h * l))
 }
 
 /// Spearman's rank correlation, ties sharing their mean rank; `None` where one side has no ranks to tell apart.
@@ -86,10 +82,20 @@ pub fn spearman(a: &[f64], b: &[f64]) -> Option<f64> {
     (lengths > 0.0).then(|| product(&a, &b, mean_a, mean_b) / lengths.sqrt())
 }
 
+/// The place of each among all, from 0, ties sharing their mean place.
 fn ranks(values: &[f64]) -> Vec<f64> {
-    let below = |value: &f64| values.iter().filter(|other| *other < value).count() as f64;
-    let equal = |value: &f64| values.iter().filter(|other| *other == value).count() as f64;
-    values.iter().map(|value| below(value) + (equal(value) - 1.0) / 2.0).collect()
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by(|a, b| values[*a].total_cmp(&values[*b]));
+    let mut places = vec![0.0; values.len()];
+    for tied in order.chunk_by(|a, b| values[*a] == values[*b]).scan(0, |from, tied| {
+        *from += tied.len();
+        Some((*from - tied.len(), tied))
+    }) {
+        let (from, members) = tied;
+        let place = from as f64 + (members.len() as f64 - 1.0) / 2.0;
+        members.iter().for_each(|member| places[*member] = place);
+    }
+    places
 }
 
 #[cfg(test)]

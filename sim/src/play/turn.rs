@@ -6,7 +6,7 @@ use florin_learning::Reference;
 use florin_protocol::Address;
 
 use super::habits::EFFORTS;
-use super::{SimError, Stage};
+use super::{Game, SimError};
 use crate::draw::{stream, unit};
 use crate::market::{Arrival, account};
 use crate::parallel::each;
@@ -27,7 +27,7 @@ struct Turn {
     learned: Learned,
 }
 
-impl Stage<'_> {
+impl Game<'_> {
     /// Everybody's turn in the open round.
     pub(super) fn turns(&mut self, base: &[f32], threads: usize) -> Result<Vec<Arrival>, SimError> {
         let there = self.who_comes()?;

@@ -50,6 +50,7 @@ impl Results {
             "scenario": self.scenario,
             "measures": self.measures,
             "rules": self.rules,
+            "fit": self.fit,
         })
     }
 

@@ -14,6 +14,7 @@ use crate::parallel::each;
 use crate::play::{Played, SimError, play};
 use crate::scenario::{Bound, Rule, Scenario};
 use crate::strategy::Strategy;
+use crate::surrogate::Fit;
 
 pub use files::WriteError;
 
@@ -30,6 +31,8 @@ pub struct Results {
     pub measures: Vec<Measured>,
     /// The scenario's rules, and whether they hold.
     pub rules: Vec<Judged>,
+    /// What a surrogate was drawn from; none where everybody really trained.
+    pub fit: Option<Fit>,
 }
 
 /// A rule and what was held against it.
@@ -52,6 +55,9 @@ pub fn run(
     threads: usize,
     watch: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<Results, SimError> {
+    if !scenario.speed.is_real() {
+        return crate::surrogate::run(scenario, threads, watch);
+    }
     let seeds = scenario.seeds;
     // Each group that is not honest is played once more as if it were.
     let mut games: Vec<(u64, Option<usize>, Scenario)> = Vec::new();
@@ -88,14 +94,11 @@ pub fn run(
             }
         }
     }
-    let figures: Vec<Figures> = played.iter().zip(&honest).map(|(p, h)| figures(p, h)).collect();
-    let measures = over_seeds(&figures);
-    let rules = scenario.pass.iter().map(|rule| judge(rule, &measures)).collect();
-    Ok(Results { scenario: scenario.clone(), played, figures, measures, rules })
+    Ok(Results::of(scenario, played, &honest, None))
 }
 
 /// The scenario with each group that is not honest made so, one after the other, by its place among the names.
-fn honest_instead(scenario: &Scenario) -> Vec<(usize, Scenario)> {
+pub(crate) fn honest_instead(scenario: &Scenario) -> Vec<(usize, Scenario)> {
     let others = scenario.population.iter().enumerate();
     let others = others.filter(|(_, (_, group))| !group.strategy.is_honest());
     let made_honest = |(at, (name, _)): (usize, (&String, _))| {
@@ -131,10 +134,23 @@ fn judge(rule: &Rule, measures: &[Measured]) -> Judged {
 }
 
 impl Results {
-    /// Whether every rule holds.
+    /// Measures what was played. `honest` are the same markets with one group after the other made honest.
+    pub(crate) fn of(
+        scenario: &Scenario,
+        played: Vec<Played>,
+        honest: &[BTreeMap<usize, Played>],
+        fit: Option<Fit>,
+    ) -> Self {
+        let figures: Vec<Figures> = played.iter().zip(honest).map(|(p, h)| figures(p, h)).collect();
+        let measures = over_seeds(&figures);
+        let rules = scenario.pass.iter().map(|rule| judge(rule, &measures)).collect();
+        Self { scenario: scenario.clone(), played, figures, measures, rules, fit }
+    }
+
+    /// Whether every rule holds, and, of a surrogate, the fit.
     #[must_use]
     pub fn hold(&self) -> bool {
-        self.rules.iter().all(|judged| judged.holds)
+        self.rules.iter().all(|judged| judged.holds) && self.fit.as_ref().is_none_or(Fit::holds)
     }
 
     /// One figure over all seeds.

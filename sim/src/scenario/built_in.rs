@@ -25,6 +25,8 @@ const ALL: &[BuiltIn] = built_ins![
     "row-inflation",
     "equal-pay",
     "tokenised",
+    "million",
+    "thousand",
 ];
 
 /// All of them.

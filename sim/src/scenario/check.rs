@@ -3,6 +3,8 @@
 use super::{Group, Online, Scenario};
 use crate::measure::MEASURES;
 use crate::mechanism::Mechanism;
+use crate::strategy::Strategy;
+use florin_protocol::limits::COHORT_MAX;
 
 /// Seeds of one run.
 pub(super) const SEEDS_MAX: u32 = 10_000;
@@ -12,6 +14,10 @@ pub(super) const ROUNDS_MAX: u32 = 10_000;
 pub(super) const GROUPS_MAX: usize = 64;
 /// Members that really train.
 pub(super) const MEMBERS_MAX: u32 = 10_000;
+/// Members whose scores are drawn from curves.
+const SURROGATES_MAX: u32 = 1_000_000;
+/// Members of a small real game, and its seeds.
+const SMALL_MAX: u32 = 1_000;
 /// Tokens that a mechanism gives or takes.
 const TOKENS_MAX: u64 = 1_000_000_000;
 /// Digits there are.
@@ -94,12 +100,16 @@ impl Scenario {
         let right = "must have 1 to 64 groups";
         Check::that((1..=GROUPS_MAX).contains(&groups), "population", &groups, right)?;
         for (name, group) in &self.population {
-            check_group(name, group)?;
+            check_group(name, group, self.members_max())?;
         }
         let members: u64 = self.population.values().map(|group| u64::from(group.count)).sum();
-        let right = "must have 2 to 10000 members in all";
-        let many = (2..=u64::from(MEMBERS_MAX)).contains(&members);
-        Check::that(many, "population", &members, right)?;
+        let most = self.members_max();
+        let right = format!("must have 2 to {most} members in all");
+        let many = (2..=u64::from(most)).contains(&members);
+        Check::that(many, "population", &members, &right)?;
+        if !self.speed.is_real() {
+            return self.check_surrogate();
+        }
         self.check_rows()?;
         self.check_rules()?;
         // What the market itself asks of a task.
@@ -108,6 +118,39 @@ impl Scenario {
             value: error.value,
             right: error.right,
         })
+    }
+
+    /// Members there may be.
+    const fn members_max(&self) -> u32 {
+        if self.speed.is_real() { MEMBERS_MAX } else { SURROGATES_MAX }
+    }
+
+    /// What only real games can play is refused, and the small real games must be playable themselves.
+    fn check_surrogate(&self) -> Result<(), ScenarioError> {
+        let small = &self.surrogate;
+        for (key, value, low) in [
+            ("members", small.members, 8),
+            ("rounds", small.rounds, 2),
+            ("seeds", small.seeds, 1),
+            ("held_out", small.held_out, 1),
+        ] {
+            let right = format!("must be {low} to {SMALL_MAX}");
+            let fine = (low..=SMALL_MAX).contains(&value);
+            Check::that(fine, format!("surrogate.{key}"), &value, &right)?;
+        }
+        Check::within("surrogate.error_max", small.error_max, 0.0, 10.0)?;
+        let right =
+            "speed = surrogate knows the market's own rule only: play others with speed = real";
+        let own = matches!(self.mechanism, Mechanism::Own);
+        Check::that(own, "mechanism.rule", &self.mechanism.name(), right)?;
+        for (name, group) in &self.population {
+            let adapts = matches!(group.strategy, Strategy::Effort) || group.elsewhere.is_some();
+            let right = "speed = surrogate plays nobody who adapts or has several identities: use speed = real";
+            let one = group.strategy.identities() == 1 && !adapts;
+            Check::that(one, format!("population.{name}.strategy"), &name, right)?;
+        }
+        self.check_rules()?;
+        crate::surrogate::small(self, 1.0).check()
     }
 
     fn check_learning(&self) -> Result<(), ScenarioError> {
@@ -165,8 +208,9 @@ impl Scenario {
         Check::within("task.withheld", t.withheld, 0.0, 100.0)?;
         Check::within("task.train_s", t.train_s, 0.001, 2_000_000.0)?;
         Check::within("task.reveal_s", t.reveal_s, 0.001, 2_000_000.0)?;
-        let right = "must be 2 to 1024";
-        Check::that((2..=1_024).contains(&t.cohort), "task.cohort", &t.cohort, right)?;
+        let most = if self.speed.is_real() { COHORT_MAX } else { SURROGATES_MAX };
+        let right = format!("must be 2 to {most}");
+        Check::that((2..=most).contains(&t.cohort), "task.cohort", &t.cohort, &right)?;
         let right = "must be 2 to task.cohort";
         Check::that((2..=t.cohort).contains(&t.cohort_min), "task.cohort_min", &t.cohort_min, right)
     }
@@ -196,9 +240,10 @@ impl Scenario {
             .population
             .values()
             .map(|group| u64::from(group.count) * u64::from(group.strategy.identities()));
-        let right = "must have at most 10000 identities in all";
+        let most = self.members_max();
+        let right = format!("must have at most {most} identities in all");
         let all: u64 = identities.sum();
-        Check::that(all <= u64::from(MEMBERS_MAX), "population", &all, right)
+        Check::that(all <= u64::from(most), "population", &all, &right)
     }
 
     /// Without noise on them, nobody has a row that somebody else has.
@@ -219,12 +264,12 @@ impl Scenario {
     }
 }
 
-fn check_group(name: &str, group: &Group) -> Result<(), ScenarioError> {
+fn check_group(name: &str, group: &Group, most: u32) -> Result<(), ScenarioError> {
     let key = |what: &str| format!("population.{name}.{what}");
     let fine = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
     Check::that(fine, "population", &name, "a group's name has letters, digits and _ only")?;
-    let right = "must be 1 to 10000";
-    Check::that((1..=MEMBERS_MAX).contains(&group.count), key("count"), &group.count, right)?;
+    let right = format!("must be 1 to {most}");
+    Check::that((1..=most).contains(&group.count), key("count"), &group.count, &right)?;
     let [low, high] = group.rows;
     let right = "must be two numbers from 2 to 1000000, the smaller one first";
     let fine = (2..=high).contains(&low) && high <= 1_000_000;

@@ -5,6 +5,7 @@ mod built_in;
 mod check;
 mod file;
 mod set;
+mod speed;
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use crate::strategy::Strategy;
 pub use built_in::{BuiltIn, built_in, built_ins};
 pub use check::ScenarioError;
 pub use set::Change;
+pub use speed::{Small, Speed};
 
 /// An experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -26,6 +28,12 @@ pub struct Scenario {
     pub question: String,
     /// Rounds of the task.
     pub rounds: u32,
+    /// How it is played.
+    #[serde(default, skip_serializing_if = "Speed::is_real")]
+    pub speed: Speed,
+    /// What a surrogate is fitted to.
+    #[serde(default, skip_serializing_if = "Small::is_default")]
+    pub surrogate: Small,
     /// Over which seeds.
     #[serde(default)]
     pub seeds: Seeds,

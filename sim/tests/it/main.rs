@@ -6,3 +6,4 @@ mod experiments_repeat;
 mod faults;
 mod files_are_read_strictly;
 mod strategies_earn_what_they_deserve;
+mod workloads_compare;

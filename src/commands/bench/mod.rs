@@ -9,6 +9,7 @@ mod peers;
 mod recovery;
 mod round;
 mod server;
+mod sim;
 mod soak;
 mod train;
 mod uploads;
@@ -102,6 +103,7 @@ pub(super) fn run(arguments: &Bench) -> anyhow::Result<Exit> {
     let python = arguments.python.as_deref();
     let of_rows = |rows: Vec<Row>| anyhow::Ok((serde_json::to_value(&rows)?, rows));
     let (numbers, rows) = match arguments.name {
+        BenchName::Sim => of_rows(sim::run(python, &arguments.peer)?)?,
         BenchName::Aggregate => of_rows(aggregate::run(python)?)?,
         BenchName::Train => of_rows(train::run(python)?)?,
         BenchName::Ledger => of_rows(ledger::run()?)?,
@@ -146,13 +148,21 @@ pub(super) fn run(arguments: &Bench) -> anyhow::Result<Exit> {
 
 /// The rows with the neighbour's behind them, where one is asked for.
 fn with_peer(mut rows: Vec<Row>, arguments: &Bench) -> anyhow::Result<Vec<Row>> {
-    if arguments.peer == Some(PeerArg::Flower) {
+    if arguments.peer.contains(&PeerArg::Flower) {
         let script = include_str!("../../../xtask/peers/flower.py");
         let rounds = vec![FLOWER_ROUNDS.to_string()];
         let peer = Peer { name: "Flower", script, arguments: rounds };
         rows.extend(peers::run(&peer, arguments.python.as_deref())?);
     }
     Ok(rows)
+}
+
+/// Mean and standard deviation of a sample.
+fn mean_and_spread(values: &[f64]) -> (f64, f64) {
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (mean, (squares / (n - 1.0).max(1.0)).sqrt())
 }
 
 /// The shortest of several runs, in seconds.

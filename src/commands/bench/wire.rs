@@ -22,8 +22,8 @@ use florin_work::{
     Committed, Inputs, LastUpdates, carry_out, check_model, encode_update, update_bytes,
 };
 
-use super::Row;
 use super::contribution::refresh_page;
+use super::{Row, mean_and_spread};
 use crate::demo::{plan, stage};
 use crate::show::{self, Table};
 use crate::task_file::{self, Parties};
@@ -127,14 +127,6 @@ fn markdown(lines: &[[String; 5]]) -> String {
     }
     text.push('\n');
     text
-}
-
-/// Mean and standard deviation of a sample.
-fn mean_and_spread(values: &[f64]) -> (f64, f64) {
-    let n = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / n;
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    (mean, (squares / (n - 1.0).max(1.0)).sqrt())
 }
 
 /// The demonstration's task and people, in memory.

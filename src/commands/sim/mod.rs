@@ -2,6 +2,7 @@
 
 mod compare;
 mod faults;
+mod fit;
 mod run;
 mod sweep;
 

@@ -21,6 +21,7 @@ pub(super) fn run(command: &SimRun) -> anyhow::Result<Exit> {
         show::json(&results.to_json(VERSION))?;
     } else {
         print(&results);
+        super::fit::print(&results);
         if let Some(folder) = &command.out {
             anstream::println!("\n{DIM}written to{DIM:#} {}", folder.display());
         }

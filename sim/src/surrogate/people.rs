@@ -1,0 +1,127 @@
+//! A million members, a few dozen bytes each: rows, bond, machine and line, drawn from their groups as real ones are.
+
+use crate::draw::{below, normal, stream, unit};
+use crate::parallel::each;
+use crate::scenario::{Group, Online, Scenario};
+use crate::strategy::Strategy;
+
+/// Members who are drawn from one stream.
+const CHUNK: usize = 4_096;
+/// Bytes of an update beside its numbers, about.
+const HEADER_BYTES: f64 = 300.0;
+/// Bytes a second of a megabit a second.
+const MEGABIT: f64 = 125_000.0;
+/// Hours of a virtual day, and milliseconds of an hour.
+const DAY: (f64, f64) = (24.0, 3_600_000.0);
+
+/// One member.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Person {
+    /// Its group, by its place among the names.
+    pub(super) group: u32,
+    /// Its rows.
+    pub(super) rows: u32,
+    /// Rows that it declares.
+    pub(super) declared: u64,
+    /// Its bond, in florins.
+    pub(super) bond: f64,
+    /// How its work differs from that of its group, in the group's own measure.
+    pub(super) zeta: f32,
+    /// Whether its machine and its line keep the deadlines.
+    pub(super) is_in_time: bool,
+    /// Hours by which its day is shifted.
+    shift: f32,
+    /// Training steps and megabytes of a round.
+    steps: f32,
+    megabytes: f32,
+}
+
+impl Person {
+    /// The chance that it is there when a round opens.
+    pub(super) fn share_online(&self, online: &Online, at_ms: u64) -> f64 {
+        match online {
+            Online::Always => 1.0,
+            Online::Often { share } => *share,
+            Online::Daily { low, high, peak, .. } => {
+                let hour = at_ms as f64 / DAY.1 + f64::from(self.shift) - peak;
+                low + (high - low) * (1.0 + (hour / DAY.0 * std::f64::consts::TAU).cos()) / 2.0
+            }
+        }
+    }
+
+    /// What a round costs it, in florins.
+    pub(super) fn cost(&self, group: &Group) -> f64 {
+        let megabytes = 2.0 * f64::from(self.megabytes);
+        group.cost.per_step * f64::from(self.steps) + group.cost.per_megabyte * megabytes
+    }
+}
+
+/// Everybody, group by group.
+pub(super) fn people(scenario: &Scenario, seed: u64, threads: usize) -> Vec<Person> {
+    let mut tasks = Vec::new();
+    for (at, group) in (0..).zip(scenario.population.values()) {
+        for start in (0..group.count as usize).step_by(CHUNK) {
+            tasks.push((at, group, start..(group.count as usize).min(start + CHUNK)));
+        }
+    }
+    let model = florin_work::model_spec(&scenario.task_spec(seed).model);
+    let bytes = model.parameters() as f64 * 4.0 + HEADER_BYTES;
+    let drawn = each(
+        threads,
+        tasks,
+        || (),
+        |(), (at, group, range)| {
+            let rng = &mut stream(seed, "surrogate people", [u64::from(at), range.start as u64]);
+            range.map(|_| person(scenario, at, group, bytes, rng)).collect::<Vec<Person>>()
+        },
+    );
+    drawn.concat()
+}
+
+fn person(
+    scenario: &Scenario,
+    at: u32,
+    group: &Group,
+    bytes: f64,
+    rng: &mut rand_chacha::ChaCha8Rng,
+) -> Person {
+    let [low, high] = group.rows;
+    let rows = u64::from(low) + below(rng, u64::from(high - low) + 1);
+    let machine = &group.machine;
+    let mut around = |median: f64| median * (machine.spread * normal(rng)).exp();
+    let (steps_per_second, line) =
+        (around(machine.steps_per_second), around(machine.megabits_per_second) * MEGABIT);
+    let shift = match group.online {
+        Online::Daily { shift, .. } => shift * (unit(rng) - 0.5),
+        Online::Always | Online::Often { .. } => 0.0,
+    };
+    let (learning, terms) = (&scenario.learning, &scenario.task);
+    let trained = rows_trained(group.strategy, rows);
+    let steps = (u64::from(learning.epochs) * trained.div_ceil(u64::from(learning.batch))) as f64;
+    let sends = bytes / line;
+    let (declared, covered) = group.strategy.rows(rows, 0);
+    let bond = (covered as f64 * terms.bond_per_row).max(terms.bond_min);
+    Person {
+        group: at,
+        rows: rows as u32,
+        declared,
+        bond,
+        zeta: normal(rng) as f32,
+        is_in_time: sends + steps / steps_per_second < terms.train_s && sends < terms.reveal_s,
+        shift: shift as f32,
+        steps: steps as f32,
+        megabytes: (bytes / 1e6) as f32,
+    }
+}
+
+/// Rows that a strategy trains on.
+fn rows_trained(strategy: Strategy, rows: u64) -> u64 {
+    match strategy {
+        Strategy::Idle
+        | Strategy::Noise { .. }
+        | Strategy::Replay { .. }
+        | Strategy::Plagiarise { .. } => 0,
+        Strategy::Lazy { share } => (rows as f64 * share).round() as u64,
+        _ => rows,
+    }
+}

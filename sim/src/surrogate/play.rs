@@ -1,0 +1,330 @@
+//! A game in which scores are drawn from fitted curves, and everything after the score is real: what is excluded, what is
+//! paid, what is debited, and what a bond still covers.
+
+use std::collections::BTreeMap;
+
+use florin_contribution::{is_negative_beyond_error, to_nano};
+use florin_protocol::{
+    Amount, Line, Micro, PayError, Purse, Scored, Standing, TaskSpec, Treatment, pay_round,
+};
+
+use super::people::{Person, people};
+use super::{Fit, SurrogateError};
+use crate::draw::{below, normal, stream, unit};
+use crate::market::{account, fln, florins};
+use crate::parallel::each;
+use crate::play::{MemberOutcome, Played, RoundOutcomeRow};
+use crate::scenario::{Group, Scenario};
+
+/// Members whose chances come from one stream: what they draw depends on their places and not on threads.
+const CHUNK: usize = 4_096;
+
+/// A game in the middle of its rounds.
+pub(super) struct Surrogate<'a> {
+    scenario: &'a Scenario,
+    fit: &'a Fit,
+    spec: TaskSpec,
+    seed: u64,
+    threads: usize,
+    groups: Vec<&'a Group>,
+    people: Vec<Person>,
+    standings: Vec<Standing>,
+    bonds: Vec<Amount>,
+    paid: Amount,
+    loss: f64,
+    members: Vec<MemberOutcome>,
+    rounds: Vec<RoundOutcomeRow>,
+    is_exact: bool,
+    /// The losses before the first round and after each.
+    pub(super) losses: Vec<f64>,
+}
+
+/// What somebody sends in a round, before its part of the aggregate is known.
+#[derive(Clone, Copy)]
+struct Sent {
+    member: usize,
+    rows: u64,
+    worth: f64,
+    error: f64,
+}
+
+/// What a chunk of a round's cohort came to.
+#[derive(Default)]
+struct Came {
+    sent: Vec<Sent>,
+    set_aside: Vec<usize>,
+}
+
+impl<'a> Surrogate<'a> {
+    pub(super) fn begin(scenario: &'a Scenario, fit: &'a Fit, seed: u64, threads: usize) -> Self {
+        let people = people(scenario, seed, threads);
+        let groups: Vec<&Group> = scenario.population.values().collect();
+        let spec = scenario.task_spec(seed);
+        let outcome = |person: &Person| MemberOutcome {
+            group: person.group as usize,
+            honest: groups.get(person.group as usize).is_some_and(|g| g.strategy.is_honest()),
+            rows: person.rows as usize,
+            rounds: 0,
+            asked: 0,
+            refused: 0,
+            earned: 0.0,
+            cost: 0.0,
+            score: 0.0,
+            by_round: vec![0.0; 2],
+        };
+        Self {
+            members: people.iter().map(outcome).collect(),
+            standings: vec![Standing::default(); people.len()],
+            bonds: people.iter().map(|person| fln(person.bond)).collect(),
+            scenario,
+            fit,
+            spec,
+            seed,
+            threads,
+            groups,
+            people,
+            paid: Amount::ZERO,
+            loss: fit.loss_before,
+            rounds: Vec::new(),
+            is_exact: true,
+            losses: vec![fit.loss_before],
+        }
+    }
+
+    pub(super) fn play(mut self) -> Result<(Played, Vec<f64>), SurrogateError> {
+        for round in 1..=self.scenario.rounds {
+            self.round(round)?;
+        }
+        let losses = std::mem::take(&mut self.losses);
+        Ok((self.close()?, losses))
+    }
+
+    fn round(&mut self, round: u32) -> Result<(), SurrogateError> {
+        let cohort = self.cohort(round);
+        let came = self.who_comes(&cohort, round);
+        let mut row = RoundOutcomeRow {
+            round,
+            at_ms: self.at_ms(round),
+            asked: cohort.len(),
+            updates: came.iter().map(|chunk| chunk.sent.len() + chunk.set_aside.len()).sum(),
+            excluded: 0,
+            set_aside: came.iter().map(|chunk| chunk.set_aside.len()).sum(),
+            improvement: 0.0,
+            spent: 0.0,
+            accuracy: self.fit.curve.accuracy(self.loss),
+        };
+        for member in &cohort {
+            self.members[*member].asked += 1;
+        }
+        for member in came.iter().flat_map(|chunk| &chunk.set_aside) {
+            let member = &mut self.members[*member];
+            (member.rounds, member.refused) = (member.rounds + 1, member.refused + 1);
+        }
+        let sent: Vec<Sent> = came.into_iter().flat_map(|chunk| chunk.sent).collect();
+        if self.spec.is_round(sent.len()) {
+            self.settle(&mut row, &sent)?;
+        }
+        self.losses.push(self.loss);
+        self.rounds.push(row);
+        Ok(())
+    }
+
+    /// Scores, exclusions and money of a round.
+    fn settle(&mut self, row: &mut RoundOutcomeRow, sent: &[Sent]) -> Result<(), SurrogateError> {
+        let scores = self.scores(sent)?;
+        let kept = scores.iter().filter(|score| !score.excluded);
+        let improvement: i64 = kept.map(|score| score.score_nano).sum();
+        row.excluded = scores.iter().filter(|score| score.excluded).count();
+        row.improvement = improvement as f64 / 1e9;
+        let floor = self.fit.curve.floor.min(self.loss);
+        self.loss = (self.loss - row.improvement).max(floor);
+        row.accuracy = self.fit.curve.accuracy(self.loss);
+        let spent = self.pay(row.round, sent, &scores, improvement)?;
+        row.spent = florins(spent);
+        Ok(())
+    }
+
+    /// The pay rule over those who sent something: nobody else's standing can change.
+    fn pay(
+        &mut self,
+        round: u32,
+        sent: &[Sent],
+        scores: &[Scored],
+        improvement: i64,
+    ) -> Result<Amount, SurrogateError> {
+        let left = self.spec.budget.data.minus(self.paid)?;
+        let rounds_left = self.spec.rounds.count.saturating_sub(round.saturating_sub(1));
+        // As the protocol divides what is left among the rounds that are left: rounded down.
+        let pool = left.mul_div_down(1, u128::from(rounds_left.max(1)))?;
+        let purse = Purse { pool, infrastructure: Amount::ZERO };
+        let own = |sent: &Sent| (account(sent.member, 0), self.standings[sent.member]);
+        let before: BTreeMap<_, _> = sent.iter().map(own).collect();
+        let bond = |sent: &Sent| (account(sent.member, 0), self.bonds[sent.member]);
+        let bonds: BTreeMap<_, _> = sent.iter().map(bond).collect();
+        let paid = pay_round(&self.spec.budget, purse, &before, scores, &bonds, improvement, &[])?;
+        // Both are in the order of the accounts, which is that of the members.
+        for (sent, standing) in sent.iter().zip(paid.standings.values()) {
+            self.standings[sent.member] = *standing;
+        }
+        let mut sum = Amount::ZERO;
+        let half = usize::from(round > self.scenario.rounds / 2);
+        for ((sent, score), line) in sent.iter().zip(scores).zip(&paid.lines) {
+            sum = sum.plus(line.payout)?;
+            self.bonds[sent.member] = self.bonds[sent.member].minus(line.debit)?;
+            self.write_down(sent, score, line, half);
+        }
+        self.is_exact &= sum == paid.data_spent && sum <= purse.pool;
+        self.paid = self.paid.plus(sum)?;
+        Ok(sum)
+    }
+
+    fn write_down(&mut self, sent: &Sent, score: &Scored, line: &Line, half: usize) {
+        let person = &self.people[sent.member];
+        let cost = self.groups.get(person.group as usize).map_or(0.0, |group| person.cost(group));
+        let member = &mut self.members[sent.member];
+        member.rounds += 1;
+        member.refused += u32::from(score.excluded);
+        member.score += score.score_nano as f64 / 1e9;
+        member.cost += cost;
+        if let Some(sum) = member.by_round.get_mut(half) {
+            *sum += florins(line.payout) - florins(line.debit);
+        }
+    }
+
+    /// What everybody is worth: who is negative beyond its error is left out, and the rest is valued over itself.
+    fn scores(&self, sent: &[Sent]) -> Result<Vec<Scored>, SurrogateError> {
+        let withheld = self.spec.budget.withheld.0;
+        let mut excluded = vec![false; sent.len()];
+        let mut scores = self.valued(sent, &excluded)?;
+        for (out, score) in excluded.iter_mut().zip(&scores) {
+            *out = is_negative_beyond_error(score.score_nano, score.error_nano, withheld);
+        }
+        if excluded.contains(&true) {
+            let again = self.valued(sent, &excluded)?;
+            for ((score, again), out) in scores.iter_mut().zip(again).zip(&excluded) {
+                if *out { score.excluded = true } else { *score = again }
+            }
+        }
+        Ok(scores)
+    }
+
+    fn valued(&self, sent: &[Sent], out: &[bool]) -> Result<Vec<Scored>, SurrogateError> {
+        let inside = sent.iter().zip(out).filter(|(_, out)| !**out);
+        let rows: u64 = inside.map(|(sent, _)| sent.rows).sum();
+        let score = |sent: &Sent| {
+            let part = sent.rows as f64 / rows.max(1) as f64;
+            Ok(Scored {
+                account: account(sent.member, 0),
+                score_nano: to_nano(part * sent.worth)?,
+                error_nano: to_nano(part * sent.error)?.unsigned_abs(),
+                excluded: false,
+                treatment: Treatment { clip: Micro::ONE, repeats: None },
+            })
+        };
+        sent.iter().map(score).collect()
+    }
+
+    /// Who is asked: of those who are there and whose bond still covers the least one, every choice equally likely.
+    fn cohort(&self, round: u32) -> Vec<usize> {
+        let (round_seed, at_ms) = (u64::from(round), self.at_ms(round));
+        let starts: Vec<usize> = (0..self.people.len()).step_by(CHUNK).collect();
+        let there = each(
+            self.threads,
+            starts,
+            || (),
+            |(), start| {
+                let rng = &mut stream(self.seed, "surrogate online", [start as u64, round_seed]);
+                let chunk = start..self.people.len().min(start + CHUNK);
+                let comes = |member: &usize| {
+                    let person = &self.people[*member];
+                    let share = self
+                        .groups
+                        .get(person.group as usize)
+                        .map_or(0.0, |group| person.share_online(&group.online, at_ms));
+                    let chance = if share >= 1.0 { 0.0 } else { unit(rng) };
+                    chance < share && self.bonds[*member] >= self.spec.budget.bond_min
+                };
+                chunk.filter(comes).collect::<Vec<usize>>()
+            },
+        );
+        let mut there: Vec<usize> = there.concat();
+        let wanted = (self.scenario.task.cohort as usize).min(there.len());
+        let rng = &mut stream(self.seed, "surrogate cohort", [round_seed, 0]);
+        for at in 0..wanted {
+            let other = at + below(rng, (there.len() - at) as u64) as usize;
+            there.swap(at, other);
+        }
+        there.truncate(wanted);
+        there.sort_unstable();
+        there
+    }
+
+    /// What the cohort sends.
+    fn who_comes(&self, cohort: &[usize], round: u32) -> Vec<Came> {
+        let updates = cohort.iter().filter(|member| self.people[**member].is_in_time).count();
+        let gain = self.fit.curve.gain(self.loss, updates as f64);
+        let chunks: Vec<(usize, &[usize])> = cohort.chunks(CHUNK).enumerate().collect();
+        each(
+            self.threads,
+            chunks,
+            || (),
+            |(), (chunk, members)| {
+                let at = [chunk as u64, u64::from(round)];
+                let rng = &mut stream(self.seed, "surrogate scores", at);
+                let mut came = Came::default();
+                for member in members {
+                    let person = &self.people[*member];
+                    let Some(group) = self.fit.groups.get(person.group as usize) else { continue };
+                    let (aside, idle) = (unit(rng) < group.set_aside, unit(rng) < group.idle);
+                    let z = [normal(rng), normal(rng)];
+                    if !person.is_in_time {
+                        continue;
+                    }
+                    if aside {
+                        came.set_aside.push(*member);
+                        continue;
+                    }
+                    let rows = self.spec.rows_counted(person.declared, self.bonds[*member]);
+                    let (worth, error) = match idle {
+                        true => (0.0, 0.0),
+                        false => group.draw(rows as f64, f64::from(person.zeta), gain, z),
+                    };
+                    came.sent.push(Sent { member: *member, rows, worth, error });
+                }
+                came
+            },
+        )
+    }
+
+    /// Virtual time: every round takes as long as its deadlines allow.
+    fn at_ms(&self, round: u32) -> u64 {
+        let rules = &self.spec.rounds;
+        rules.train_ms.saturating_add(rules.reveal_ms).saturating_mul(u64::from(round - 1))
+    }
+
+    fn close(mut self) -> Result<Played, SurrogateError> {
+        let mut paid = Amount::ZERO;
+        for (member, standing) in self.members.iter_mut().zip(&self.standings) {
+            paid = paid.plus(standing.data)?;
+            member.earned = florins(standing.data) - florins(standing.debited);
+        }
+        for ((bond, standing), person) in self.bonds.iter().zip(&self.standings).zip(&self.people) {
+            self.is_exact &= bond.plus(standing.debited)? == fln(person.bond);
+        }
+        Ok(Played {
+            seed: self.seed,
+            groups: self.scenario.population.keys().cloned().collect(),
+            accuracy_before: self.fit.curve.accuracy(self.fit.loss_before),
+            backdoor: f64::NAN,
+            balanced: self.is_exact && paid == self.paid && paid <= self.spec.budget.data,
+            members: self.members,
+            rounds: self.rounds,
+        })
+    }
+}
+
+impl From<PayError> for SurrogateError {
+    fn from(error: PayError) -> Self {
+        Self::Pay(error)
+    }
+}

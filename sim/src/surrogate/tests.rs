@@ -1,0 +1,87 @@
+//! Fits of a small market, and what is drawn from them.
+
+use super::*;
+
+/// Honest members and some who teach wrong labels, small enough for a development build.
+fn market() -> Scenario {
+    let text = "name = \"tiny\"\nquestion = \"What?\"\nrounds = 20\nspeed = \"surrogate\"\n\
+                [seeds]\ncount = 1\n\
+                [surrogate]\nmembers = 32\nseeds = 3\nheld_out = 3\nerror_max = 0.35\n\
+                [learning]\nhidden = [16]\nepochs = 2\nholdout_rows = 1280\njudged_rows = 64\njitter = 0.1\n\
+                [task]\nbudget = 300\ncohort = 400\n\
+                [population.honest]\ncount = 1500\nrows = [30, 80]\n\
+                [population.flipper]\ncount = 300\nrows = [80, 80]\n\
+                strategy = { act = \"flip_labels\", share = 1.0 }\n";
+    Scenario::read(text, &[]).unwrap()
+}
+
+fn played(scenario: &Scenario, threads: usize) -> Results {
+    run(scenario, threads, &|_, _| {}).unwrap()
+}
+
+#[test]
+fn the_same_seed_gives_the_same_market_on_any_number_of_threads_and_no_money_is_made() {
+    let mut scenario = market();
+    let one = played(&scenario, 1);
+    let four = played(&scenario, 4);
+    // As text: what was not measured is no number, and equals nothing.
+    assert_eq!(format!("{:?}", one.played), format!("{:?}", four.played));
+    assert_eq!(one.to_json("x"), four.to_json("x"));
+    let game = one.played.first().unwrap();
+    assert!(game.balanced);
+    let paid: f64 = game.rounds.iter().map(|round| round.spent).sum();
+    assert!(paid > 0.0 && paid <= 300.0, "{paid}");
+    // What members have more is what was paid, less what was debited.
+    let earned: f64 = game.members.iter().map(|member| member.earned).sum();
+    assert!(earned > 0.0 && earned <= paid + 1e-6, "{earned} of {paid}");
+    scenario.seeds.first = 2;
+    assert_ne!(played(&scenario, 2).played.first().unwrap().members, game.members);
+}
+
+#[test]
+fn honest_work_earns_and_wrong_labels_do_not_as_in_real_games() {
+    let results = played(&market(), 2);
+    let fit = results.fit.as_ref().unwrap();
+    let profit = |group| results.measure("profit", Some(group)).unwrap().interval.mean;
+    assert!(profit("honest") > 0.0, "{fit:#?}");
+    assert!(profit("flipper") < 0.5 * profit("honest"), "{fit:#?}");
+    assert!(fit.errors.loss < 0.25, "{:#?}", fit.errors);
+    assert!(fit.holds(), "{:#?}", fit.errors);
+    assert!(results.hold());
+    let accuracy = results.measure("accuracy", None).unwrap().interval.mean;
+    assert!((0.4..1.0).contains(&accuracy), "{accuracy}");
+}
+
+#[test]
+fn a_wrong_curve_is_told() {
+    let scenario = market();
+    let fit = Fit::new(&scenario, 2).unwrap();
+    let again = fit.with_curve(fit.curve, &scenario).unwrap();
+    assert_eq!(again.errors, fit.errors);
+    for curve in [
+        Curve { pace: fit.curve.pace * 3.0, ..fit.curve },
+        Curve { pace: fit.curve.pace / 4.0, ..fit.curve },
+    ] {
+        let wrong = fit.with_curve(curve, &scenario).unwrap();
+        assert!(wrong.errors.loss > fit.errors.loss + 0.1, "{:#?}", wrong.errors);
+        assert!(!wrong.holds(), "{:#?}", wrong.errors);
+    }
+}
+
+#[test]
+fn what_curves_cannot_play_is_refused() {
+    use crate::scenario::Change;
+    let text = market().to_toml();
+    for (key, value) in [
+        ("mechanism.rule", "equal"),
+        ("population.honest.elsewhere", "1.0"),
+        ("population.flipper.strategy", "{ act = \"effort\" }"),
+        ("population.flipper.strategy", "{ act = \"sybil\", ids = 2, how = \"same\" }"),
+        ("population.honest.count", "1000001"),
+        ("surrogate.held_out", "0"),
+    ] {
+        let change: Change = format!("{key}={value}").parse().unwrap();
+        let refused = Scenario::read(&text, &[change]).unwrap_err().to_string();
+        assert!(refused.contains("[SCENARIO_VALUE]"), "{key}={value}: {refused}");
+    }
+}

@@ -1,0 +1,57 @@
+//! The workload that simulators are compared by: it repeats, it learns, and the market plays the same one.
+
+use florin_sim::workload::{Clients, Workload};
+
+#[test]
+fn rounds_are_the_same_on_any_number_of_threads_and_the_model_learns() {
+    let workload = Workload::draw(Clients::Uneven(100), 3).unwrap();
+    // Four fifths of 1,797 digits.
+    assert_eq!(workload.rows(), 1_437);
+    let after = |threads| {
+        let mut game = workload.averaging();
+        (0..30).for_each(|_| game.round(20, threads).unwrap());
+        (game.params().to_vec(), game.accuracy().unwrap())
+    };
+    let (params, accuracy) = after(1);
+    assert_eq!((params.clone(), accuracy), after(2));
+    assert_eq!((params, accuracy), after(5));
+    assert!(accuracy > 0.4, "{accuracy}");
+    assert!(accuracy > workload.averaging().accuracy().unwrap() + 0.2, "{accuracy}");
+}
+
+#[test]
+fn other_programs_are_told_every_row_once_and_the_same_first_model() {
+    let workload = Workload::draw(Clients::Uneven(50), 4).unwrap();
+    let told = workload.to_json();
+    let numbers = |of: &serde_json::Value| -> Vec<u64> {
+        of.as_array().unwrap().iter().map(|number| number.as_u64().unwrap()).collect()
+    };
+    let mut rows: Vec<u64> = told["clients"].as_array().unwrap().iter().flat_map(numbers).collect();
+    rows.extend(numbers(&told["judged"]));
+    rows.sort_unstable();
+    assert_eq!(rows, (0..1_797).collect::<Vec<_>>());
+    let start: Vec<f32> =
+        told["start"].as_array().unwrap().iter().map(|w| w.as_f64().unwrap() as f32).collect();
+    assert_eq!(start, workload.averaging().params());
+    let many = Workload::draw(Clients::Many(30), 4).unwrap().to_json();
+    assert!(
+        many["clients"].as_array().unwrap().iter().all(|own| own.as_array().unwrap().len() == 20)
+    );
+}
+
+#[test]
+fn the_market_plays_the_same_clients_and_its_money_adds_up() {
+    let workload = Workload::draw(Clients::Uneven(40), 5).unwrap();
+    let scenario = workload.scenario(10, 4, 16).unwrap();
+    let mut game = workload.market(&scenario).unwrap();
+    while game.opens().unwrap() {
+        game.round(2).unwrap();
+        game.look().unwrap();
+    }
+    let played = game.close().unwrap();
+    assert!(played.balanced);
+    assert_eq!(played.rounds.len(), 4);
+    assert!(played.rounds.iter().all(|round| round.updates == 10));
+    assert_eq!(played.members.iter().map(|member| member.rows).sum::<usize>(), workload.rows());
+    assert!(played.rounds.last().unwrap().accuracy > played.accuracy_before);
+}

@@ -1,0 +1,179 @@
+//! `florin bench sim`: a simulated round, beside other simulators' on the same rows, and what the market adds to it.
+
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::Context;
+use florin_sim::workload::{Clients, Workload};
+
+use super::Row;
+use super::peers::{self, Peer};
+use crate::cli::PeerArg;
+
+/// Clients of the workload, and those that work in a round of it.
+const CLIENTS: usize = 100;
+const COHORT: usize = 20;
+/// The same of the large one.
+const MANY: usize = 1_000;
+const MANY_AT_ONCE: usize = 200;
+/// Rounds after which accuracies are compared: at 20 they still differ by six points from seed to seed.
+const ROUNDS: u32 = 100;
+/// Seeds over which they are.
+const SEEDS: u64 = 5;
+/// Rounds of the large workload.
+const MANY_ROUNDS: u32 = 20;
+/// Rows that judge a round of the market.
+const JUDGED: [u32; 2] = [16, 64];
+/// Parts of a neighbour's round that ours may take: of pfl-research's, of Flower's.
+const OF_PFL: f64 = 0.1;
+const OF_FLOWER: f64 = 0.01;
+/// How many times a plain round a round of the market may take.
+const MARKET_MAX: f64 = 2.0;
+/// Clients a second that must at least be trained.
+const CLIENTS_PER_SECOND: f64 = 25_000.0;
+/// Megabytes that the whole may take.
+const MEMORY_MB: f64 = 250.0;
+
+pub(super) fn run(python: Option<&Path>, wanted: &[PeerArg]) -> anyhow::Result<Vec<Row>> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let folder = tempfile::tempdir()?;
+    let mut accuracies = Vec::new();
+    let mut rounds = Vec::new();
+    for seed in 1..=SEEDS {
+        let workload = Workload::draw(Clients::Uneven(CLIENTS), seed)?;
+        let file = folder.path().join(format!("w-{seed}.json"));
+        std::fs::write(file, workload.to_json().to_string())?;
+        let mut game = workload.averaging();
+        rounds.extend(times(ROUNDS, || Ok(game.round(COHORT, threads)?))?);
+        accuracies.push(game.accuracy()?);
+    }
+    let plain = median(rounds);
+    let many = Workload::draw(Clients::Many(MANY), 1)?;
+    std::fs::write(folder.path().join("s.json"), many.to_json().to_string())?;
+    let mut game = many.averaging();
+    let of_many = median(times(MANY_ROUNDS, || Ok(game.round(MANY_AT_ONCE, threads)?))?);
+    let mut markets = Vec::new();
+    for judged in JUDGED {
+        markets.push((judged, market(judged, threads)?));
+    }
+    // Before the neighbours: what this program took.
+    let memory = most_memory_mb()?;
+    let mut theirs = Vec::new();
+    for peer in wanted {
+        theirs.push((*peer, neighbour(*peer, folder.path(), python)?));
+    }
+    let ms = 1e3;
+    let mut rows =
+        vec![Row::plain(format!("Florin: a round of {COHORT} clients"), plain * ms, "ms")];
+    rows.push(Row::at_least(
+        format!("Florin: clients, {MANY_AT_ONCE} a round"),
+        MANY_AT_ONCE as f64 / of_many,
+        "1/s",
+        CLIENTS_PER_SECOND,
+    ));
+    rows.push(Row::at_most("Florin: most memory", memory, "MB", MEMORY_MB));
+    let (mean, spread) = super::mean_and_spread(&accuracies);
+    rows.push(Row::plain(format!("Florin: accuracy after {ROUNDS} rounds, mean"), mean, ""));
+    rows.push(Row::plain(
+        format!("Florin: accuracy after {ROUNDS} rounds, standard deviation"),
+        spread,
+        "",
+    ));
+    for (judged, seconds) in markets {
+        let name = format!("Florin: a round valued by {judged} rows, paid and booked");
+        rows.push(Row::plain(name.clone(), seconds * ms, "ms"));
+        rows.push(Row::at_most(
+            format!("{name}, beside a plain one"),
+            seconds / plain,
+            "",
+            MARKET_MAX,
+        ));
+    }
+    for (peer, own) in theirs {
+        rows.extend(beside(plain, peer, own));
+    }
+    Ok(rows)
+}
+
+/// A neighbour's rows, and what part of its round ours takes.
+fn beside(plain: f64, peer: PeerArg, theirs: Vec<Row>) -> Vec<Row> {
+    let (name, bar) = match peer {
+        PeerArg::Pfl => ("pfl-research", OF_PFL),
+        PeerArg::Flower => ("Flower", OF_FLOWER),
+    };
+    let rounds = theirs.iter().filter(|row| row.unit == "ms").map(|row| row.value);
+    let fastest = rounds.fold(f64::INFINITY, f64::min);
+    let mut rows = theirs;
+    if fastest.is_finite() {
+        let part = plain * 1e3 / fastest;
+        rows.push(Row::at_most(format!("Florin's round beside {name}'s"), part, "", bar));
+    }
+    rows
+}
+
+/// Seconds of a round with the whole market on.
+fn market(judged: u32, threads: usize) -> anyhow::Result<f64> {
+    let workload = Workload::draw(Clients::Uneven(CLIENTS), 1)?;
+    let scenario = workload.scenario(u32::try_from(COHORT)?, ROUNDS, judged)?;
+    let mut game = workload.market(&scenario)?;
+    let mut seconds = Vec::new();
+    while game.opens()? {
+        let begun = Instant::now();
+        game.round(threads)?;
+        seconds.push(begun.elapsed().as_secs_f64());
+    }
+    let played = game.close()?;
+    anyhow::ensure!(played.balanced, "the market's money does not add up");
+    let short = played.rounds.iter().any(|round| round.updates < COHORT);
+    anyhow::ensure!(!short, "a round of the market had fewer than {COHORT} updates");
+    Ok(median(seconds))
+}
+
+fn neighbour(peer: PeerArg, folder: &Path, python: Option<&Path>) -> anyhow::Result<Vec<Row>> {
+    let (name, script) = match peer {
+        PeerArg::Pfl => ("pfl-research", include_str!("../../../xtask/peers/pfl_sim.py")),
+        PeerArg::Flower => ("Flower", include_str!("../../../xtask/peers/flower_sim.py")),
+    };
+    let arguments = vec![folder.display().to_string(), ROUNDS.to_string()];
+    peers::run(&Peer { name, script, arguments }, python)
+}
+
+fn times(count: u32, mut run: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<Vec<f64>> {
+    let mut seconds = Vec::new();
+    for _ in 0..count {
+        let begun = Instant::now();
+        run()?;
+        seconds.push(begun.elapsed().as_secs_f64());
+    }
+    Ok(seconds)
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// The most memory that this program has had, by Linux's count.
+fn most_memory_mb() -> anyhow::Result<f64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib: f64 = line
+        .and_then(|rest| rest.split_whitespace().next())
+        .context("/proc/self/status has no VmHWM")?
+        .parse()?;
+    Ok(kib * 1_024.0 / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_round_is_held_against_the_neighbours_fastest() {
+        let theirs = || vec![Row::plain("slow", 20.0, "ms"), Row::plain("fast", 8.0, "ms")];
+        let last = |plain| beside(plain, PeerArg::Pfl, theirs()).pop().unwrap();
+        assert_eq!(last(0.000_8).holds, Some(true));
+        assert_eq!(last(0.000_81).holds, Some(false));
+        assert!(beside(0.001, PeerArg::Flower, Vec::new()).is_empty());
+    }
+}
