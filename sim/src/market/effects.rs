@@ -128,7 +128,7 @@ impl Market {
             previous: &previous.as_slice(),
             room: &MEMORY,
         };
-        let valued = self.mechanism.value(&inputs, &mut self.worker, self.seed);
+        let valued = self.judge.value(&inputs, &mut self.worker, self.seed);
         let shown = order.holdout;
         match valued {
             Ok(outcome) => {
