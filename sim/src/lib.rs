@@ -12,17 +12,22 @@
 //! * [`market`] is the engine, the books and the virtual clock.
 //! * [`mechanism`] is how a round becomes scores: the market's own way, and those it is held against.
 //! * [`measure`] is what came of it, seed by seed and over all seeds.
+//! * [`search`] looks for the strategy that gains most.
 
 pub mod draw;
+mod games;
 pub mod market;
 pub mod measure;
 pub mod mechanism;
+mod page;
 mod parallel;
 mod play;
 pub mod population;
 pub mod results;
 pub mod scenario;
+pub mod search;
 pub mod strategy;
 
+pub use games::{Halted, Watch};
 pub use play::{Played, SimError, play};
 pub use scenario::{Scenario, ScenarioError};

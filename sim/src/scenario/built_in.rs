@@ -25,6 +25,7 @@ const ALL: &[BuiltIn] = built_ins![
     "row-inflation",
     "equal-pay",
     "tokenised",
+    "attacks",
 ];
 
 /// All of them.
