@@ -16,9 +16,13 @@ pub(crate) enum Sim {
     Show(SimShow),
     /// Play a scenario over its seeds, and say what everybody earned
     Run(SimRun),
+    /// Look for the strategy that gains most against a scenario's mechanism, and measure it on fresh seeds
+    Attack(SimRun),
+    /// Play one game again, named SEED@COMMIT, and hold it against what a results folder has of it
+    Replay(SimReplay),
     /// Play a scenario for every combination of some values; go on where an earlier sweep was stopped
     Sweep(SimSweep),
-    /// Two results beside each other, and what differs beyond chance
+    /// Results beside each other, and what differs beyond chance
     Compare(SimCompare),
 }
 
@@ -77,6 +81,21 @@ pub(crate) struct SimRun {
     pub(crate) json: JsonArg,
 }
 
+/// `florin sim replay`
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  florin sim replay 7@0123456789ab results/\n  \
+    florin sim replay 7@0123456789ab copying --set task.commit_reveal=false")]
+pub(crate) struct SimReplay {
+    /// The game, as the column `game` of a results folder names it
+    #[arg(value_name = "SEED@COMMIT")]
+    pub(crate) game: String,
+    /// A folder that `florin sim run --out` wrote, or a scenario
+    #[command(flatten)]
+    pub(crate) what: ScenarioArg,
+    #[command(flatten)]
+    pub(crate) json: JsonArg,
+}
+
 /// `florin sim sweep`
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  florin sim sweep noise --vary task.bond_per_row=0.01,0.1,1 \
@@ -90,7 +109,7 @@ pub(crate) struct SimSweep {
     #[arg(long, value_name = "KEY=V1,V2,…", required = true)]
     pub(crate) vary: Vec<String>,
     /// Play so many combinations only, drawn from all of them
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) draw: Option<u32>,
     /// Folder for the results, one folder in it for each combination
     #[arg(long, value_name = "DIR")]
@@ -106,6 +125,11 @@ pub(crate) struct SimCompare {
     pub(crate) a: PathBuf,
     /// Another one
     pub(crate) b: PathBuf,
+    /// More of them, for the page
+    pub(crate) more: Vec<PathBuf>,
+    /// Write a page with plots of all of them into this folder
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) json: JsonArg,
 }
