@@ -36,7 +36,8 @@ pub(crate) struct SimList {
 /// Which scenario, and what is changed in it.
 #[derive(Debug, Args)]
 pub(crate) struct ScenarioArg {
-    /// A scenario that comes with the program (`florin sim list`), or a file ending in .toml
+    /// A scenario that comes with the program (`florin sim list`), or a file ending in .toml; to replay, also a folder
+    /// that `florin sim run --out` wrote
     pub(crate) scenario: String,
     /// Change a key of it, such as population.honest.count=8; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -89,7 +90,7 @@ pub(crate) struct SimReplay {
     /// The game, as the column `game` of a results folder names it
     #[arg(value_name = "SEED@COMMIT")]
     pub(crate) game: String,
-    /// A folder that `florin sim run --out` wrote, or a scenario
+    // Here the scenario may also be a folder that `florin sim run --out` wrote.
     #[command(flatten)]
     pub(crate) what: ScenarioArg,
     #[command(flatten)]

@@ -23,7 +23,7 @@ pub(super) fn run(command: &SimRun) -> anyhow::Result<Exit> {
         Failure::input("SCENARIO_WITHOUT_SEARCH", why)
     })?;
     if let Some(folder) = &command.out {
-        found.write(folder, &PROGRAM).map_err(not_written)?;
+        found.write(folder, &PROGRAM).map_err(|error| not_written(&error))?;
     }
     if command.json.json {
         show::json(&found.to_json(&PROGRAM))?;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use florin_sim::measure::Interval;
-use florin_sim::results::{Name, Side, figure, sides_page};
+use florin_sim::results::{Name, Side, WriteError, figure, sides_page};
 use serde::Serialize;
 
 use super::{PROGRAM, not_written, tried};
@@ -80,9 +80,8 @@ fn both(a: &BTreeMap<Name, Interval>, b: &BTreeMap<Name, Interval>) -> Vec<Both>
 /// Writes a page of results beside each other.
 pub(super) fn page(title: &str, sides: &[Side], folder: &Path) -> anyhow::Result<()> {
     let path = folder.join(PAGE);
-    std::fs::write(&path, sides_page(title, sides, &PROGRAM)).map_err(|error| {
-        not_written(florin_sim::results::WriteError { path, why: error.to_string() }).into()
-    })
+    std::fs::write(&path, sides_page(title, sides, &PROGRAM))
+        .map_err(|error| not_written(&WriteError { path, why: error.to_string() }).into())
 }
 
 fn mean(figure_of: Option<Interval>) -> Cell {

@@ -80,10 +80,10 @@ fn refused(error: &ScenarioError) -> anyhow::Error {
 
 /// A folder for results is tried before anything is played.
 fn tried(folder: Option<&Path>) -> anyhow::Result<()> {
-    folder.map_or(Ok(()), |folder| try_folder(folder).map_err(|error| not_written(error).into()))
+    folder.map_or(Ok(()), |folder| try_folder(folder).map_err(|error| not_written(&error).into()))
 }
 
-fn not_written(error: WriteError) -> Failure {
+fn not_written(error: &WriteError) -> Failure {
     Failure::fault("RESULTS_NOT_WRITTEN", error.to_string())
 }
 

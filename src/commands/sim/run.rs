@@ -13,7 +13,7 @@ pub(super) fn run(command: &SimRun) -> anyhow::Result<Exit> {
     tried(command.out.as_deref())?;
     let results = played(&scenario, threads(&command.play), &scenario.name)?;
     if let Some(folder) = &command.out {
-        results.write(folder, &PROGRAM).map_err(not_written)?;
+        results.write(folder, &PROGRAM).map_err(|error| not_written(&error))?;
     }
     if command.json.json {
         show::json(&results.to_json(&PROGRAM))?;

@@ -54,7 +54,7 @@ pub(super) fn run(command: &SimSweep) -> anyhow::Result<Exit> {
             None => {
                 let what = format!("{} of {}", at + 1, points.len());
                 let results = played(scenario, threads(&command.play), &what)?;
-                results.write(&folder, &PROGRAM).map_err(not_written)?;
+                results.write(&folder, &PROGRAM).map_err(|error| not_written(&error))?;
                 results.to_json(&PROGRAM)
             }
         };
