@@ -154,9 +154,10 @@ mod tests {
 
     #[test]
     fn a_ratio_is_one_of_means_and_none_over_what_may_be_nothing() {
-        // Each seed alone would say 1, 1 and 100: the mean of that is 34.
-        let found = ratio(&[10.0, 10.0, 1.0], &[10.0, 10.0, 0.01]).unwrap();
-        near(found.mean, 21.0 / 20.01);
+        // Nine seeds say 1, and the tenth 100: the mean of that is 10.9.
+        let (mut above, mut below) = ([10.0; 10], [10.0; 10]);
+        (above[9], below[9]) = (1.0, 0.01);
+        near(ratio(&above, &below).unwrap().mean, 91.0 / 90.01);
         assert_eq!(ratio(&[1.0, 1.0], &[1.0, -3.0]), None, "negative");
         assert_eq!(ratio(&[1.0, 1.0], &[2.0, -1.0]), None, "positive, but not beyond chance");
         assert_eq!(ratio(&[], &[]), None);
