@@ -146,10 +146,7 @@ mod tests {
         let mean = |method| (1..=40).map(|seed| found(method, 40, seed)).sum::<f64>() / 40.0;
         let (random, refined) = (mean("random"), mean("refine"));
         assert!(refined < 0.5 * random && refined < 0.05, "{refined} and {random}, seeds 1 to 40");
-        assert_eq!(
-            found("refine", 1, 1),
-            (0.09f64 + 0.64).sqrt(),
-            "the strategy as it was written"
-        );
+        let first = found("refine", 1, 1) - (0.09f64 + 0.64).sqrt();
+        assert!(first.abs() < 1e-12, "the strategy as it was written: {first}");
     }
 }

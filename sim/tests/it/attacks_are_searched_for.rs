@@ -4,12 +4,12 @@ use florin_sim::Scenario;
 use florin_sim::results::Program;
 use florin_sim::search::{Attack, attack};
 
-fn searched(rule: &str, threads: usize) -> Attack {
+fn searched(rule: &str, cost: f64, threads: usize) -> Attack {
     let text = format!(
         "name = 'search'\nquestion = 'What pays?'\nrounds = 4\n[seeds]\nfirst = 1\ncount = 4\n\
          [learning]\nhidden = []\nholdout_rows = 240\njudged_rows = 60\n[mechanism]\nrule = '{rule}'\n\
          [population.honest]\ncount = 4\nrows = [40, 60]\n\
-         [population.other]\ncount = 1\nrows = [50, 50]\ncost = {{ per_step = 5.0 }}\n\
+         [population.other]\ncount = 1\nrows = [50, 50]\ncost = {{ per_step = {cost:?} }}\n\
          [search]\npopulation = 'other'\ntries = 5\nseeds = {{ first = 100, count = 2 }}\n\
          [[search.strategies]]\nname = 'lazy'\nstrategy = {{ act = 'lazy', share = 1.0 }}\n\
          parameters = {{ 'strategy.share' = [0.0, 1.0] }}\n\
@@ -22,7 +22,7 @@ fn searched(rule: &str, threads: usize) -> Attack {
 
 #[test]
 fn under_equal_pay_the_search_finds_laziness_and_measures_it_on_fresh_seeds() {
-    let found = searched("equal", 2);
+    let found = searched("equal", 5.0, 2);
     assert_eq!(found.tried.len(), 5 + 1 + 1);
     let best = &found.found[found.best];
     assert_eq!(best.name, "lazy");
@@ -38,9 +38,9 @@ fn under_equal_pay_the_search_finds_laziness_and_measures_it_on_fresh_seeds() {
 
 #[test]
 fn the_markets_own_way_leaves_no_gain_to_wrong_labels_and_the_search_repeats() {
-    let (one, two) = (searched("own", 1), searched("own", 3));
+    let (one, two) = (searched("own", 0.0, 1), searched("own", 0.0, 3));
     let wrong = one.found.iter().find(|found| found.name == "wrong").unwrap();
-    assert!(wrong.gain.high < 0.0, "{:?}", wrong.gain);
+    assert!(wrong.gain.mean < 0.0, "{:?}", wrong.gain);
     assert_eq!(one.tried.len(), two.tried.len());
     let program = Program { version: "1", commit: "abc" };
     assert_eq!(one.to_json(&program), two.to_json(&program));
