@@ -12,6 +12,7 @@
 //! * [`market`] is the engine, the books and the virtual clock.
 //! * [`mechanism`] is how a round becomes scores: the market's own way, and those it is held against.
 //! * [`measure`] is what came of it, seed by seed and over all seeds.
+//! * [`search`] looks for the strategy that gains most.
 //! * [`surrogate`] is the same for a million members: curves fitted to small real games, and the real pay rule.
 //! * [`workload`] is what other simulators are compared by.
 //!
@@ -19,17 +20,21 @@
 
 pub mod draw;
 pub mod faults;
+mod games;
 pub mod market;
 pub mod measure;
 pub mod mechanism;
+mod page;
 mod parallel;
 mod play;
 pub mod population;
 pub mod results;
 pub mod scenario;
+pub mod search;
 pub mod strategy;
 pub mod surrogate;
 pub mod workload;
 
+pub use games::{Halted, Watch};
 pub use play::{Game, Played, SimError, play};
 pub use scenario::{Scenario, ScenarioError};

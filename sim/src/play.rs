@@ -1,7 +1,9 @@
 //! Playing one seed of a scenario, from the first offer to the last bond that comes back.
 
 mod habits;
+mod tokens;
 mod turn;
+mod waiting;
 
 use std::collections::BTreeMap;
 
@@ -9,12 +11,13 @@ use florin_learning::{Evaluator, ModelSpec, Reference, Training};
 use florin_protocol::{Address, Report, RoundOutcome};
 use florin_work::{Committed, WorkError, check_model, initial_model, model_spec, training};
 
-use crate::market::{Arrival, Market, MarketError, POOL, RoundDone, Seat, account, fln, florins};
-use crate::mechanism::{Mechanism, RoundSeen, Tokens};
+use crate::market::{Market, MarketError, POOL, RoundDone, Seat, account, fln, florins};
+use crate::mechanism::{Judge, Mechanism, Tokens};
 use crate::population::{Population, PopulationError};
-use crate::scenario::Scenario;
+use crate::scenario::{Group, Scenario};
 use crate::strategy::{ActError, triggered};
 use habits::Habits;
+use tokens::InTokens;
 
 /// Why a seed could not be played.
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +57,8 @@ pub struct MemberOutcome {
     pub asked: u32,
     /// Of its updates, those that were kept out or set aside.
     pub refused: u32,
+    /// Of its updates, those that took something from its bond.
+    pub debited: u32,
     /// What it has more than at the beginning, in florins: pay less debits.
     pub earned: f64,
     /// What its work cost it, in florins.
@@ -79,7 +84,11 @@ pub struct RoundOutcomeRow {
     pub round: u32,
     /// When it ended, in virtual milliseconds.
     pub at_ms: u64,
-    /// Members asked.
+    /// Whether it ended with a settlement, and not with too few updates.
+    pub settled: bool,
+    /// Members who were there when it opened, and wanted to come.
+    pub there: usize,
+    /// Accounts asked.
     pub asked: usize,
     /// Updates taken.
     pub updates: usize,
@@ -110,6 +119,8 @@ pub struct Played {
     pub accuracy_before: f64,
     /// Share of marked test rows that the last model takes for what a backdoor teaches.
     pub backdoor: f64,
+    /// Florins of the budget that the buyer has back.
+    pub returned: f64,
     /// Whether the money added up at the end.
     pub balanced: bool,
 }
@@ -137,8 +148,10 @@ pub struct Game<'a> {
     population: Population,
     market: Market,
     seats: Vec<Seat>,
-    /// Which member an account is of.
-    owner: BTreeMap<Address, usize>,
+    /// The groups, in the order of their names.
+    groups: Vec<&'a Group>,
+    /// Which member an account is of, and which identity of it.
+    owner: BTreeMap<Address, (usize, u32)>,
     tokens: Option<Tokens>,
     model: ModelSpec,
     how: Training,
@@ -151,6 +164,10 @@ pub struct Game<'a> {
     last_step: Option<Vec<f32>>,
     /// What the member with the most rows sent last.
     idol: Option<Vec<f32>>,
+    /// Who was there when the open round began.
+    there: usize,
+    /// How often the task waited for members.
+    waits: u64,
     /// What the last round came to.
     report: Option<Report>,
 }
@@ -183,9 +200,10 @@ impl<'a> Game<'a> {
         };
         let holdout = Committed::new(population.holdout.clone());
         let (model, how) = (model_spec(&spec.model), training(&spec.training));
-        let mechanism = scenario.mechanism.clone();
+        let judge =
+            Judge { mechanism: scenario.mechanism.clone(), keeps_out: scenario.task.keep_out };
         let start = check_model(&spec, &base);
-        let market = Market::open(spec, base, holdout, mechanism, &seats)?;
+        let market = Market::open(spec, base, holdout, judge, &seats)?;
         let members = population.members.iter().map(|member| MemberOutcome {
             group: member.group,
             honest: member.strategy.is_honest(),
@@ -193,6 +211,7 @@ impl<'a> Game<'a> {
             rounds: 0,
             asked: 0,
             refused: 0,
+            debited: 0,
             earned: 0.0,
             cost: 0.0,
             score: 0.0,
@@ -203,6 +222,7 @@ impl<'a> Game<'a> {
             seed,
             market,
             seats,
+            groups: scenario.population.values().collect(),
             owner,
             tokens,
             model,
@@ -215,18 +235,12 @@ impl<'a> Game<'a> {
             accuracy_before: 0.0,
             last_step: None,
             idol: None,
+            there: 0,
+            waits: 0,
             report: None,
         };
         game.accuracy_before = game.accuracy(&start.unwrap_or_default())?;
         Ok(game)
-    }
-
-    /// Lets virtual time pass until a round opens; `false` where none will any more.
-    ///
-    /// # Errors
-    /// [`SimError`].
-    pub fn opens(&mut self) -> Result<bool, SimError> {
-        Ok(self.market.next_offer()?)
     }
 
     fn accuracy(&mut self, params: &[f32]) -> Result<f64, SimError> {
@@ -243,13 +257,11 @@ impl<'a> Game<'a> {
     pub fn round(&mut self, threads: usize) -> Result<(), SimError> {
         let base = self.market.base()?;
         let arrivals = self.turns(&base, threads)?;
-        let sent = self.tokens.is_some().then(|| arrivals.clone());
+        let sent = if self.tokens.is_some() { arrivals.clone() } else { Vec::new() };
         let done = self.market.round(arrivals)?;
-        if let Some(sent) = sent {
-            self.pay_in_tokens(&base, &sent, &done)?;
-        }
-        self.note(&done);
-        let row = row_of(&done.report, self.market.now().0, f64::NAN);
+        let in_tokens = self.pay_in_tokens(&base, &sent, &done)?;
+        self.note(&done, in_tokens);
+        let row = row_of(&done.report, self.there, self.market.now().0, f64::NAN);
         self.rounds.push(row);
         self.last_step = done.step.or_else(|| self.last_step.take());
         self.report = Some(done.report);
@@ -263,7 +275,7 @@ impl<'a> Game<'a> {
 
     /// The member that an account is of, and its group.
     pub(crate) fn owner_of(&self, account: Address) -> Option<(usize, usize)> {
-        let member = *self.owner.get(&account)?;
+        let (member, _) = *self.owner.get(&account)?;
         Some((member, self.members.get(member)?.group))
     }
 
@@ -289,72 +301,21 @@ impl<'a> Game<'a> {
         Ok(())
     }
 
-    /// A mechanism with tokens of its own settles the round beside the task.
-    fn pay_in_tokens(
-        &mut self,
-        base: &[f32],
-        sent: &[Arrival],
-        done: &RoundDone,
-    ) -> Result<(), SimError> {
-        let Some(mut tokens) = self.tokens.take() else { return Ok(()) };
-        if let Some(metrics) = &done.report.metrics {
-            let accuracy = f64::from(metrics.correct_after) / f64::from(metrics.rows.max(1));
-            let from_new = tokens.from_the_new_model();
-            let scores = self.first_order(base, sent, done, from_new)?;
-            let market = &self.market;
-            let moves = tokens.settle(&RoundSeen { scores, accuracy }, |who| market.balance(who));
-            for (from, to, amount) in moves {
-                self.market.transfer(from, to, amount)?;
-            }
-        }
-        self.tokens = Some(tokens);
-        Ok(())
-    }
-
-    /// What each update takes off the loss to first order, in nats: `−pᵢ·⟨∇L, Δᵢ⟩` on the round's rows, at the model that
-    /// the round began with and with the weights of the mean; or, as it was published, at the model after it, with equal
-    /// weights, and each update counted from their mean, so that the sum is zero.
-    fn first_order(
-        &mut self,
-        base: &[f32],
-        sent: &[Arrival],
-        done: &RoundDone,
-        from_new: bool,
-    ) -> Result<Vec<(Address, f64)>, SimError> {
-        let report = &done.report;
-        let rows: Vec<usize> = report.holdout.rows.iter().map(|row| *row as usize).collect();
-        let judged = self.population.holdout.subset(&rows).map_err(ActError::from)?;
-        let zero = vec![0.0; base.len()];
-        let step = done.step.as_deref().filter(|_| from_new).unwrap_or(&zero);
-        let at: Vec<f64> =
-            base.iter().zip(step).map(|(base, step)| f64::from(*base) + f64::from(*step)).collect();
-        let (_, gradient) = self.worker.gradient(&self.model, &at, &judged)?;
-        let all: u64 = report.entries.iter().map(|entry| entry.rows_counted).sum();
-        let count = report.entries.len().max(1) as f64;
-        let score = |entry: &florin_protocol::Entry| {
-            let sent = sent.iter().find(|arrival| arrival.account == entry.sender)?;
-            let mut delta = sent.delta.clone();
-            florin_work::clip_update(self.market.spec(), &mut delta);
-            let along = delta.iter().zip(step).zip(&gradient);
-            let along: f64 = along.map(|((d, s), g)| (f64::from(*d) - f64::from(*s)) * g).sum();
-            let share = entry.rows_counted as f64 / all.max(1) as f64;
-            let weight = if from_new { 1.0 / count } else { share };
-            Some((entry.sender, -weight * along))
-        };
-        Ok(report.entries.iter().filter_map(score).collect())
-    }
-
     /// Writes down what the round's report says of each member.
-    fn note(&mut self, done: &RoundDone) {
+    fn note(&mut self, done: &RoundDone, in_tokens: InTokens) {
         let report = &done.report;
-        let mut pay = vec![0.0; self.members.len()];
+        let InTokens { mut pay, scores } = in_tokens;
+        for (member, score) in self.members.iter_mut().zip(scores) {
+            member.score += score;
+        }
         for line in &report.lines {
-            let Some(at) = self.owner.get(&line.account) else { continue };
+            let Some((at, _)) = self.owner.get(&line.account) else { continue };
+            self.members[*at].debited += u32::from(!line.debit.is_zero());
             pay[*at] += florins(line.payout) - florins(line.debit);
             self.members[*at].rounds += 1;
         }
         for score in report.valuation.iter().flat_map(|valuation| &valuation.scores) {
-            let Some(at) = self.owner.get(&score.account) else { continue };
+            let Some((at, _)) = self.owner.get(&score.account) else { continue };
             let member = &mut self.members[*at];
             member.score += score.score_nano as f64 / 1e9;
             let refused = score.excluded || score.treatment.repeats.is_some();
@@ -362,7 +323,7 @@ impl<'a> Game<'a> {
         }
         // Who was late sits out like who was silent, until it enrols again.
         for (who, _) in &report.missing {
-            if let Some(at) = self.owner.get(who) {
+            if let Some((at, _)) = self.owner.get(who) {
                 self.habits[*at].is_silent = true;
             }
         }
@@ -379,7 +340,7 @@ impl<'a> Game<'a> {
     pub fn close(mut self) -> Result<Played, SimError> {
         self.market.settle(&self.seats)?;
         for seat in &self.seats {
-            let Some(at) = self.owner.get(&seat.account) else { continue };
+            let Some((at, _)) = self.owner.get(&seat.account) else { continue };
             let gained = florins(self.market.worth(seat.account)) - florins(seat.begins_with());
             self.members[*at].earned += gained;
         }
@@ -394,13 +355,17 @@ impl<'a> Game<'a> {
             rounds: self.rounds,
             accuracy_before: self.accuracy_before,
             backdoor: hits as f64 / marked.rows().max(1) as f64,
+            returned: self.market.returned(),
             balanced: self.market.is_balanced(),
         })
     }
 }
 
 /// An account for each identity, with what its rows take.
-fn seats(scenario: &Scenario, population: &Population) -> (Vec<Seat>, BTreeMap<Address, usize>) {
+fn seats(
+    scenario: &Scenario,
+    population: &Population,
+) -> (Vec<Seat>, BTreeMap<Address, (usize, u32)>) {
     let (mut seats, mut owner) = (Vec::new(), BTreeMap::new());
     let terms = &scenario.task;
     let extra = match &scenario.mechanism {
@@ -413,19 +378,21 @@ fn seats(scenario: &Scenario, population: &Population) -> (Vec<Seat>, BTreeMap<A
             let (_, covered) = member.strategy.rows(member.rows.rows() as u64, identity);
             let bond = fln((covered as f64 * terms.bond_per_row).max(terms.bond_min));
             seats.push(Seat { account, bond, extra });
-            owner.insert(account, member.number);
+            owner.insert(account, (member.number, identity));
         }
     }
     (seats, owner)
 }
 
-fn row_of(report: &Report, at_ms: u64, accuracy: f64) -> RoundOutcomeRow {
+fn row_of(report: &Report, there: usize, at_ms: u64, accuracy: f64) -> RoundOutcomeRow {
     let scores = || report.valuation.iter().flat_map(|valuation| &valuation.scores);
     let improvement = report.valuation.as_ref().map_or(0, |valuation| valuation.total_nano);
     let settled = report.outcome == RoundOutcome::Settled;
     RoundOutcomeRow {
         round: report.scope.round.0,
         at_ms,
+        settled,
+        there,
         asked: report.entries.len() + report.missing.len(),
         updates: report.entries.len(),
         excluded: scores().filter(|score| score.excluded).count(),

@@ -22,6 +22,8 @@ pub struct Member {
     pub number: usize,
     /// Its group, by its place among the names.
     pub group: usize,
+    /// Its place in the group, from 0.
+    pub place: usize,
     /// What it does.
     pub strategy: Strategy,
     /// Its rows.
@@ -70,8 +72,8 @@ impl Population {
         let holdout = deck.deal(scenario.learning.holdout_rows as usize, Side::Judge)?;
         let mut members = Vec::new();
         for (at, group) in scenario.population.values().enumerate() {
-            for _ in 0..group.count {
-                let member = deck.member(members.len(), at, group, seed)?;
+            for place in 0..group.count as usize {
+                let member = deck.member(members.len(), [at, place], group, seed)?;
                 members.push(member);
             }
         }
@@ -189,7 +191,7 @@ impl<'a> Deck<'a> {
     fn member(
         &mut self,
         number: usize,
-        at: usize,
+        [at, place]: [usize; 2],
         group: &Group,
         seed: u64,
     ) -> Result<Member, DatasetError> {
@@ -206,12 +208,13 @@ impl<'a> Deck<'a> {
         let bytes_per_second = around(machine.megabits_per_second) * 125_000.0;
         let shift = match group.online {
             Online::Daily { shift, .. } => shift * (unit(rng) - 0.5),
-            Online::Always | Online::Often { .. } => 0.0,
+            Online::Always | Online::Often { .. } | Online::Trace { .. } => 0.0,
         };
         let rows = mislabelled(&data, group.label_noise, rng)?;
         Ok(Member {
             number,
             group: at,
+            place,
             strategy: group.strategy,
             rows,
             steps_per_second,
@@ -251,6 +254,10 @@ impl Member {
         let share = match online {
             Online::Always => return true,
             Online::Often { share } => *share,
+            Online::Trace { trace, .. } => {
+                let seconds = at_ms as f64 / 1e3;
+                return trace.as_ref().is_some_and(|trace| trace.is_there(self.place, seconds));
+            }
             Online::Daily { low, high, peak, .. } => {
                 let hour = at_ms as f64 / HOUR_MS + self.shift - peak;
                 let swing = (hour / HOURS * std::f64::consts::TAU).cos();

@@ -190,6 +190,7 @@ impl Workload {
         let member = |(number, rows): (usize, &Dataset)| Member {
             number,
             group: 0,
+            place: number,
             strategy: Strategy::Honest,
             rows: rows.clone(),
             steps_per_second: fast,

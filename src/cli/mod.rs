@@ -29,7 +29,9 @@ pub(crate) use chain::{
 pub(crate) use data::{Data, DataShow, DataSplit};
 pub(crate) use keeping::{Backup, Restore};
 pub(crate) use market::{Coordinate, Experiment, LedgerCommand, Participate, Provide};
-pub(crate) use sim::{PlayArg, ScenarioArg, Sim, SimCompare, SimFaults, SimList, SimRun, SimSweep};
+pub(crate) use sim::{
+    PlayArg, ScenarioArg, Sim, SimCompare, SimFaults, SimList, SimReplay, SimRun, SimSweep,
+};
 pub(crate) use tools::{Bench, BenchName, BenchSoak, BenchUploads, Demo, Doctor, Fuzz, PeerArg};
 pub(crate) use wallet::{Wallet, WalletExport, WalletImport, WalletNew, WalletShow};
 

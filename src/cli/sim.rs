@@ -17,9 +17,13 @@ pub(crate) enum Sim {
     Show(SimShow),
     /// Play a scenario over its seeds, and say what everybody earned
     Run(SimRun),
+    /// Look for the strategy that gains most against a scenario's mechanism, and measure it on fresh seeds
+    Attack(SimRun),
+    /// Play one game again, named SEED@COMMIT, and hold it against what a results folder has of it
+    Replay(SimReplay),
     /// Play a scenario for every combination of some values; go on where an earlier sweep was stopped
     Sweep(SimSweep),
-    /// Two results beside each other, and what differs beyond chance
+    /// Results beside each other, and what differs beyond chance
     Compare(SimCompare),
     /// Whole tasks while messages get lost, processes die and disks fail; an auditor says what must not be
     Faults(SimFaults),
@@ -35,7 +39,8 @@ pub(crate) struct SimList {
 /// Which scenario, and what is changed in it.
 #[derive(Debug, Args)]
 pub(crate) struct ScenarioArg {
-    /// A scenario that comes with the program (`florin sim list`), or a file ending in .toml
+    /// A scenario that comes with the program (`florin sim list`), or a file ending in .toml; to replay, also a folder
+    /// that `florin sim run --out` wrote
     pub(crate) scenario: String,
     /// Change a key of it, such as population.honest.count=8; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -80,6 +85,21 @@ pub(crate) struct SimRun {
     pub(crate) json: JsonArg,
 }
 
+/// `florin sim replay`
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  florin sim replay 7@0123456789ab results/\n  \
+    florin sim replay 7@0123456789ab copying --set task.commit_reveal=false")]
+pub(crate) struct SimReplay {
+    /// The game, as the column `game` of a results folder names it
+    #[arg(value_name = "SEED@COMMIT")]
+    pub(crate) game: String,
+    // Here the scenario may also be a folder that `florin sim run --out` wrote.
+    #[command(flatten)]
+    pub(crate) what: ScenarioArg,
+    #[command(flatten)]
+    pub(crate) json: JsonArg,
+}
+
 /// `florin sim sweep`
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  florin sim sweep noise --vary task.bond_per_row=0.01,0.1,1 \
@@ -93,7 +113,7 @@ pub(crate) struct SimSweep {
     #[arg(long, value_name = "KEY=V1,V2,…", required = true)]
     pub(crate) vary: Vec<String>,
     /// Play so many combinations only, drawn from all of them
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) draw: Option<u32>,
     /// Folder for the results, one folder in it for each combination
     #[arg(long, value_name = "DIR")]
@@ -109,6 +129,11 @@ pub(crate) struct SimCompare {
     pub(crate) a: PathBuf,
     /// Another one
     pub(crate) b: PathBuf,
+    /// More of them, for the page
+    pub(crate) more: Vec<PathBuf>,
+    /// Write a page with plots of all of them into this folder
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) json: JsonArg,
 }

@@ -10,7 +10,7 @@ use florin_participant::draw_by_proof;
 use florin_protocol::{
     Canonical, Code, Digest, Phase, Role, ShownRows, WorkOrder, WorkRecord, WorkResult,
 };
-use florin_work::Inputs;
+use florin_work::{Inputs, LastUpdates};
 
 use super::client::Line;
 use super::ledger::Unsigned;
@@ -230,9 +230,9 @@ impl Provider {
         let updates = order.entries.iter().map(|entry| entry.update);
         let mut all = [order.base_model, order.holdout].into_iter().chain(updates);
         let missing = all.find(|digest| !self.memory.blobs.contains_key(digest));
-        let previous = order.previous.iter().copied();
-        let missing =
-            missing.or_else(|| previous.into_iter().find(|d| !self.memory.blobs.contains_key(d)));
+        let last = order.last_updates.iter().map(|(_, digest)| *digest);
+        let mut earlier = order.previous.iter().copied().chain(last);
+        let missing = missing.or_else(|| earlier.find(|d| !self.memory.blobs.contains_key(d)));
         if let Some(missing) = missing {
             return self.says(world, Doing::Fetches, Ask::Blob(missing));
         }
@@ -253,6 +253,8 @@ impl Provider {
             order.entries.iter().map(|entry| blob(entry.update)).collect::<Option<_>>()?;
         let previous: Vec<&[u8]> =
             order.previous.iter().map(|digest| blob(*digest)).collect::<Option<_>>()?;
+        let last: Vec<&[u8]> =
+            order.last_updates.iter().map(|(_, digest)| blob(*digest)).collect::<Option<_>>()?;
         let inputs = Inputs {
             spec: &world.cast.spec,
             base: blob(order.base_model)?,
@@ -261,6 +263,7 @@ impl Provider {
             entries: &order.entries,
             updates: &updates.as_slice(),
             previous: &previous.as_slice(),
+            last: LastUpdates { named: &order.last_updates, bytes: &last.as_slice() },
             room: &MEMORY,
         };
         florin_work::carry_out(&inputs, &mut Reference::new()).ok().map(|outcome| outcome.result)

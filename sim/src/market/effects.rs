@@ -131,7 +131,7 @@ impl Market {
             last: LastUpdates { named: &order.last_updates, bytes: &last.as_slice() },
             room: &MEMORY,
         };
-        let valued = self.mechanism.value(&inputs, &mut self.worker, self.seed);
+        let valued = self.judge.value(&inputs, &mut self.worker, self.seed);
         let shown = order.holdout;
         match valued {
             Ok(outcome) => {

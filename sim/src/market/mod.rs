@@ -18,9 +18,9 @@ use florin_protocol::{
 };
 use florin_work::{Committed, WorkError, check_model, encode_update};
 
-use crate::mechanism::Mechanism;
+use crate::mechanism::Judge;
 
-pub use spec::{BUYER, COORDINATOR, POOL, account, fln, florins};
+pub use spec::{BUYER, COORDINATOR, ENROL_MS, POOL, account, fln, florins};
 
 /// When the market opens.
 const OPENED: Tick = Tick(1_000);
@@ -104,6 +104,17 @@ pub struct RoundDone {
     pub step: Option<Vec<f32>>,
 }
 
+/// What comes next in a market.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// A round is open.
+    Offer,
+    /// Too few are ready for a round: who was silent has to enrol again.
+    Short,
+    /// There will be no round any more.
+    Over,
+}
+
 /// The market.
 pub struct Market {
     engine: Engine,
@@ -111,7 +122,7 @@ pub struct Market {
     spec: TaskSpec,
     id: TaskId,
     holdout: Committed,
-    mechanism: Mechanism,
+    judge: Judge,
     /// Models and updates by their digests, as long as they are needed.
     blobs: BTreeMap<Digest, Vec<u8>>,
     worker: Reference,
@@ -140,7 +151,7 @@ impl Market {
         mut spec: TaskSpec,
         base: Vec<u8>,
         holdout: Committed,
-        mechanism: Mechanism,
+        judge: Judge,
         seats: &[Seat],
     ) -> Result<Self, MarketError> {
         spec.base_model = blob_digest(&base);
@@ -157,7 +168,7 @@ impl Market {
             seed: spec.salt,
             spec,
             holdout,
-            mechanism,
+            judge,
             blobs: BTreeMap::new(),
             worker: Reference::new(),
             now: OPENED,
@@ -223,22 +234,38 @@ impl Market {
         Some(&running.offer)
     }
 
-    /// Lets virtual time pass until a round opens; `false` where none will any more.
+    /// Lets virtual time pass until a round opens, or until only members who enrol could open one.
     ///
     /// # Errors
     /// [`MarketError`].
-    pub fn next_offer(&mut self) -> Result<bool, MarketError> {
+    pub fn next_offer(&mut self) -> Result<Next, MarketError> {
         while self.offer().is_none() {
-            let over = self.phase().is_none_or(|p| matches!(p, Phase::Closing | Phase::Done));
-            match self.engine.next_deadline() {
-                Some(at) if !over => {
+            let phase = self.phase();
+            let over = phase.is_none_or(|p| matches!(p, Phase::Closing | Phase::Done));
+            match self.engine.next_deadline().filter(|_| !over) {
+                None => return Ok(Next::Over),
+                // Nothing but the task's last moment is due.
+                Some(at) if phase == Some(Phase::Enrolling) && at > self.now.after_ms(ENROL_MS) => {
+                    return Ok(Next::Short);
+                }
+                Some(at) => {
                     self.now = self.now.max(at);
                     self.say(&Event::Tick)?;
                 }
-                _ => return Ok(false),
             }
         }
-        Ok(true)
+        Ok(Next::Offer)
+    }
+
+    /// Lets virtual time pass while nothing is due.
+    pub fn wait(&mut self, ms: u64) {
+        self.now = self.now.after_ms(ms);
+    }
+
+    /// Florins of the budget for data that the buyer has back; nobody is paid for infrastructure.
+    #[must_use]
+    pub fn returned(&self) -> f64 {
+        florins(self.balance(BUYER)) - florins(self.spec.budget.infrastructure)
     }
 
     fn phase(&self) -> Option<Phase> {
@@ -329,7 +356,8 @@ impl Market {
         Ok(RoundDone { report, step: moved.then_some(step) })
     }
 
-    /// Forgets models and updates that no order will name any more.
+    /// Forgets models and updates that no order will name any more. By their digests, not one by one: an update of zeros
+    /// has the bytes of a model of zeros.
     fn forget(&mut self) {
         let Some(task) = self.engine.state().tasks.get(&self.id) else { return };
         let latest = task.past.iter().rev().take(PUBLIC_STEPS_MAX.saturating_add(1));

@@ -26,6 +26,8 @@ const UNNAMED: Digest = Digest([1; 32]);
 const CHALLENGE_MS: u64 = 1_000;
 /// Milliseconds that bonds stay at risk.
 const UNBOND_MS: u64 = 24 * 3_600 * 1_000;
+/// Milliseconds that the first round waits for all members that it could take.
+pub const ENROL_MS: u64 = 1;
 /// Longest update.
 const NORM_MAX: f64 = 20.0;
 /// Gradients of a valuation.
@@ -106,7 +108,7 @@ impl Scenario {
             cohort_min: t.cohort_min,
             cohort_target: t.cohort,
             over_selection: 0,
-            enrol_ms: 1,
+            enrol_ms: ENROL_MS,
             train_ms: ms(t.train_s),
             reveal_ms: ms(t.reveal_s),
             value_ms: 60_000,

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::play::{MemberOutcome, Played};
 
-pub use statistics::{Interval, auroc, gini, interval, spearman};
+pub use statistics::{Interval, auroc, gini, interval, ratio, spearman};
 
 /// Names a figure: which measure, and of which group; none for the whole market.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -31,11 +31,14 @@ pub const MEASURES: &[(&str, &str)] = &[
     ("rational", "share of the members whose profit is not below zero"),
     ("participation", "updates taken, for each time one was asked for"),
     ("refused", "share of a member's updates that were kept out of the model or set aside"),
+    ("rounds", "rounds that ended with a settlement, of those that the task has"),
+    ("points", "points of accuracy that the last model has more than the first"),
+    ("returned", "florins of the budget that the buyer has back"),
     ("accuracy", "share of rows nobody in the market sees that the last model gets right"),
     ("improvement", "nats of loss that all rounds took off together"),
     ("spent", "florins paid for data"),
-    ("spent_per_nat", "florins for a nat of improvement"),
-    ("spent_per_point", "florins for a point of accuracy"),
+    ("spent_per_nat", "florins for a nat of improvement, all seeds together"),
+    ("spent_per_point", "florins for a point of accuracy, all seeds together"),
     ("wasted", "share of what was paid that went to members who were not honest"),
     ("gini", "how unevenly pay is shared: 0 for equal pay, near 1 if one has all"),
     (
@@ -47,9 +50,15 @@ pub const MEASURES: &[(&str, &str)] = &[
         "chance that a dishonest member scores below an honest one (area under the curve)",
     ),
     ("false_refusals", "share of honest members' updates that were kept out or set aside"),
+    ("false_debits", "share of honest members' updates that took something from a bond"),
     ("backdoor", "share of marked rows that the last model takes for what a backdoor teaches"),
     ("balanced", "1 if no token was made or lost"),
 ];
+
+/// Measures that are one measure over another: means over all seeds are divided, not seed by seed, because a seed in which
+/// the model hardly moved would drown all others.
+pub const RATIOS: &[(&str, &str, &str)] =
+    &[("spent_per_nat", "spent", "improvement"), ("spent_per_point", "spent", "points")];
 
 /// The figures of one seed. `honest` are the same market's outcomes with one group after the other made honest.
 #[must_use]
@@ -106,16 +115,19 @@ fn market_figures(played: &Played) -> Vec<(&'static str, f64)> {
     let (to_honest, to_others) = (sum(&honest), sum(&others));
     let updates: f64 = honest.iter().map(|member| f64::from(member.rounds)).sum();
     let refused: f64 = honest.iter().map(|member| f64::from(member.refused)).sum();
+    let debited: f64 = honest.iter().map(|member| f64::from(member.debited)).sum();
     let score = |members: &[&MemberOutcome]| members.iter().map(|m| m.score).collect::<Vec<_>>();
     let mut all = vec![
         ("accuracy", accuracy),
         ("improvement", improvement),
         ("spent", spent),
-        ("spent_per_nat", spent / improvement),
-        ("spent_per_point", spent / points),
+        ("points", points),
+        ("rounds", played.rounds.iter().filter(|round| round.settled).count() as f64),
+        ("returned", played.returned),
         ("gini", gini(&played.members.iter().map(earned).collect::<Vec<_>>())),
         ("stability", stability(&played.members)),
         ("false_refusals", refused / updates),
+        ("false_debits", debited / updates),
         ("backdoor", played.backdoor),
         ("balanced", f64::from(u8::from(played.balanced))),
     ];
@@ -156,16 +168,25 @@ pub struct Measured {
     pub interval: Interval,
 }
 
-/// Every figure over the seeds that have it.
+/// Every figure over the seeds that have it, and the ratios where what is below the line is positive beyond chance.
 #[must_use]
 pub fn over_seeds(all: &[Figures]) -> Vec<Measured> {
     let mut values: BTreeMap<&Key, Vec<f64>> = BTreeMap::new();
     for (key, value) in all.iter().flatten() {
         values.entry(key).or_default().push(*value);
     }
-    let measured = |(key, values): (&Key, Vec<f64>)| Measured {
-        key: key.clone(),
-        interval: interval(&values),
+    let of_market = |measure: &'static str| {
+        values.get(&Key { group: None, measure }).map(Vec::as_slice).unwrap_or_default()
     };
-    values.into_iter().map(measured).collect()
+    let ratios = RATIOS.iter().filter_map(|(measure, above, below)| {
+        let interval = ratio(of_market(above), of_market(below))?;
+        Some(Measured { key: Key { group: None, measure }, interval })
+    });
+    let measured = |(key, values): (&&Key, &Vec<f64>)| Measured {
+        key: (*key).clone(),
+        interval: interval(values),
+    };
+    let mut measures: Vec<Measured> = values.iter().map(measured).chain(ratios).collect();
+    measures.sort_by(|a, b| a.key.cmp(&b.key));
+    measures
 }

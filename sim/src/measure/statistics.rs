@@ -1,6 +1,6 @@
 //! Small statistics.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// 97.5 % points of Student's distribution, by degrees of freedom from 1.
 const STUDENT: [f64; 30] = [
@@ -13,7 +13,7 @@ const NORMAL: f64 = 1.960;
 const EXPANSION: f64 = 2.372;
 
 /// A mean with its 95 % interval over independent seeds, by Student's distribution.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     /// The mean.
     pub mean: f64,
@@ -35,10 +35,46 @@ pub fn interval(values: &[f64]) -> Interval {
         return Interval { mean, low: mean, high: mean, count };
     }
     let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0);
-    let freedom = count - 1;
-    let t = STUDENT.get(freedom - 1).copied().unwrap_or(NORMAL + EXPANSION / freedom as f64);
-    let half = t * (variance / n).sqrt();
+    let half = student(count - 1) * (variance / n).sqrt();
     Interval { mean, low: mean - half, high: mean + half, count }
+}
+
+/// The 97.5 % point of Student's distribution with so many degrees of freedom, one at least.
+fn student(freedom: usize) -> f64 {
+    let exact = STUDENT.get(freedom.saturating_sub(1)).copied();
+    exact.unwrap_or(NORMAL + EXPANSION / freedom as f64)
+}
+
+/// The ratio of the means of paired values with its 95 % interval (E. C. Fieller, 1954); `None` where the mean below the
+/// line is not positive beyond chance, so that the ratio could be anything.
+#[must_use]
+pub fn ratio(above: &[f64], below: &[f64]) -> Option<Interval> {
+    let count = above.len().min(below.len());
+    let n = count as f64;
+    let mean = |values: &[f64]| values.iter().take(count).sum::<f64>() / n;
+    if count == 0 || mean(below) <= 0.0 {
+        return None;
+    }
+    let (y, x) = (mean(above), mean(below));
+    let r = y / x;
+    if count == 1 {
+        return Some(Interval { mean: r, low: r, high: r, count });
+    }
+    let products = |a: &[f64], b: &[f64], ma: f64, mb: f64| -> f64 {
+        a.iter().zip(b).map(|(a, b)| (a - ma) * (b - mb)).sum::<f64>() / (n - 1.0) / n
+    };
+    let (yy, xx, xy) =
+        (products(above, above, y, y), products(below, below, x, x), products(below, above, x, y));
+    let t = student(count - 1);
+    // The values of the ratio that a t-test of y − r·x does not refuse lie between the roots of a quadratic equation.
+    let a = x * x - t * t * xx;
+    let b = x * y - t * t * xy;
+    let c = y * y - t * t * yy;
+    if a <= 0.0 {
+        return None;
+    }
+    let root = (b * b - a * c).max(0.0).sqrt();
+    Some(Interval { mean: r, low: (b - root) / a, high: (b + root) / a, count })
 }
 
 /// The Gini coefficient of amounts that are not below zero (C. Gini, 1912); 0 where there is nothing to share.
@@ -120,6 +156,35 @@ mod tests {
         near(spearman(&[1.0, 2.0, 3.0], &[10.0, 20.0, 15.0]).unwrap(), 0.5);
         near(spearman(&[1.0, 2.0], &[2.0, 1.0]).unwrap(), -1.0);
         assert_eq!(spearman(&[1.0, 1.0], &[2.0, 1.0]), None);
+    }
+
+    #[test]
+    fn a_ratio_is_one_of_means_and_none_over_what_may_be_nothing() {
+        // Nine seeds say 1, and the tenth 100: the mean of that is 10.9.
+        let (mut above, mut below) = ([10.0; 10], [10.0; 10]);
+        (above[9], below[9]) = (1.0, 0.01);
+        near(ratio(&above, &below).unwrap().mean, 91.0 / 90.01);
+        assert_eq!(ratio(&[1.0, 1.0], &[1.0, -3.0]), None, "negative");
+        assert_eq!(ratio(&[1.0, 1.0], &[2.0, -1.0]), None, "positive, but not beyond chance");
+        assert_eq!(ratio(&[], &[]), None);
+        // Nothing is left of the values once twice what is below is taken off them.
+        let exact = ratio(&[10.0, 11.0, 12.0], &[5.0, 5.5, 6.0]).unwrap();
+        assert!((exact.high - exact.low).abs() < 1e-5, "{exact:?}");
+        let one = ratio(&[3.0], &[2.0]).unwrap();
+        near(one.low, 1.5);
+    }
+
+    #[test]
+    fn ratios_cover_the_truth_as_often_as_they_say() {
+        let rng = &mut crate::draw::stream(12, "coverage of ratios", [0, 0]);
+        let covered = (0..2_000).filter(|_| {
+            let below: Vec<f64> = (0..8).map(|_| 5.0 + crate::draw::normal(rng)).collect();
+            let above: Vec<f64> =
+                below.iter().map(|x| 2.0 * x + crate::draw::normal(rng)).collect();
+            ratio(&above, &below).is_some_and(|i| i.low <= 2.0 && 2.0 <= i.high)
+        });
+        let covered = covered.count();
+        assert!((1_860..1_940).contains(&covered), "{covered} of 2,000");
     }
 
     #[test]

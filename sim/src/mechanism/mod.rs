@@ -9,7 +9,6 @@ use florin_protocol::{Evidence, Micro, Scored, Treatment, Valuation, WorkResult,
 use florin_work::{Inputs, Outcome, WorkError, carry_out};
 use serde::{Deserialize, Serialize};
 
-pub use shares::Rule;
 pub use tokenised::{Defects, Moves, RoundSeen, Tokenised, Tokens};
 
 /// How a round is paid.
@@ -51,22 +50,18 @@ impl Mechanism {
             Self::Tokenised(_) => "tokenised",
         }
     }
+}
 
-    /// The rule by which a round's improvement is shared; none for the market's own way.
-    const fn rule(&self) -> Option<Rule> {
-        Some(match self {
-            Self::Own => return None,
-            Self::Equal => Rule::Equal,
-            Self::Rows => Rule::Rows,
-            Self::LeaveOneOut => Rule::LeaveOneOut,
-            Self::Gtg => Rule::Gtg,
-            Self::Cosine => Rule::Cosine,
-            Self::Rank => Rule::Rank,
-            // Its money moves beside the task's budget.
-            Self::Tokenised(_) => Rule::Nobody,
-        })
-    }
+/// Who judges a round: a mechanism, and whether the market's own keeps out what harms.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Judge {
+    /// How the round is paid.
+    pub mechanism: Mechanism,
+    /// Whether the market's own way keeps out updates that harm beyond their error.
+    pub keeps_out: bool,
+}
 
+impl Judge {
     /// Values and aggregates a round.
     ///
     /// # Errors
@@ -77,9 +72,15 @@ impl Mechanism {
         engine: &mut Reference,
         seed: u64,
     ) -> Result<Outcome, WorkError> {
-        match self.rule() {
-            None => carry_out(inputs, engine),
-            Some(rule) => shares::value(inputs, engine, rule, seed),
+        match &self.mechanism {
+            Mechanism::Own if self.keeps_out => carry_out(inputs, engine),
+            Mechanism::Own => {
+                // Nobody's score is so far below its error.
+                let mut lax = inputs.spec.clone();
+                lax.budget.withheld = Micro(u64::MAX);
+                carry_out(&Inputs { spec: &lax, ..*inputs }, engine)
+            }
+            other => shares::value(inputs, engine, other, seed),
         }
     }
 }

@@ -2,34 +2,16 @@
 //! nobody is kept out, nothing is debited.
 
 use florin_contribution::{
-    Coalition, Game, GameError, Gtg, LeaveOneOut, Run, cosine, to_nano, value as run,
+    Coalition, Estimator, Game, GameError, Gtg, LeaveOneOut, RoundError, Run, ValuationError,
+    cosine, to_nano, value as run,
 };
-use florin_learning::{Dataset, Evaluator, ModelSpec, Reference, Rule as Combine, aggregate, mean};
+use florin_learning::{Dataset, Evaluator, ModelSpec, Reference, Rule, aggregate, mean};
 use florin_protocol::{Metrics, Scored};
 use florin_work::{
     Inputs, Outcome, WorkError, check_model, check_shown, decode_update_into, encode, model_spec,
 };
 
-use super::{UNTREATED, result_of};
-
-/// By what a round's improvement is shared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rule {
-    /// The same for everybody.
-    Equal,
-    /// Counted rows.
-    Rows,
-    /// Leave-one-out, positive parts.
-    LeaveOneOut,
-    /// GTG-Shapley as published, positive parts.
-    Gtg,
-    /// Cosine with the mean update, positive parts.
-    Cosine,
-    /// Places in the order of leave-one-out.
-    Rank,
-    /// Nothing is shared.
-    Nobody,
-}
+use super::{Mechanism, UNTREATED, result_of};
 
 /// A round of plain federated averaging.
 struct Averaged<'a> {
@@ -69,7 +51,7 @@ impl Game for Averaged<'_> {
 pub(super) fn value(
     inputs: &Inputs<'_>,
     engine: &mut Reference,
-    rule: Rule,
+    rule: &Mechanism,
     seed: u64,
 ) -> Result<Outcome, WorkError> {
     let Inputs { spec, entries, updates, .. } = *inputs;
@@ -88,7 +70,7 @@ pub(super) fn value(
         rows.iter().copied().zip(deltas.iter().map(Vec::as_slice)).collect();
     let step = match aggregate(florin_work::aggregation(spec.rounds.aggregation), &kept) {
         Ok(step) => step,
-        Err(_) => aggregate(Combine::Median, &kept)?,
+        Err(_) => aggregate(Rule::Median, &kept)?,
     };
     let after: Vec<f32> = base.iter().zip(&step).map(|(base, step)| base + step).collect();
     let bytes = encode(spec, &after);
@@ -111,7 +93,7 @@ pub(super) fn value(
     let nano = [to_nano(loss)?, metrics.loss_after_nano];
     let mut round =
         Averaged { model: model.clone(), base: before, weighted, rows, judged, engine, loss };
-    let shares = shares(&mut round, &deltas, rule, seed);
+    let shares = shares(&mut round, &deltas, rule, seed)?;
     let total = (nano[0] - nano[1]).max(0) as f64;
     let scores = entries.iter().zip(shares).map(|(entry, share)| Scored {
         account: entry.sender,
@@ -124,33 +106,31 @@ pub(super) fn value(
     Ok(Outcome { result, model: bytes })
 }
 
-/// What each has of the whole, none below zero; all zero where a rule finds nobody who helped.
-fn shares(round: &mut Averaged<'_>, deltas: &[Vec<f32>], rule: Rule, seed: u64) -> Vec<f64> {
+/// What each has of the whole, none below zero; all zero where a rule finds nobody who helped. A round whose shares
+/// cannot be estimated is a round that cannot be valued, as in the market's own way.
+fn shares(
+    round: &mut Averaged<'_>,
+    deltas: &[Vec<f32>],
+    rule: &Mechanism,
+    seed: u64,
+) -> Result<Vec<f64>, WorkError> {
     let n = round.players();
     let nothing = vec![0.0; n];
-    let left_out = |round: &mut Averaged<'_>| {
-        let ids: Vec<usize> = (0..n).collect();
-        run(&LeaveOneOut, round, &ids, Run::seeded(seed)).ok()
-    };
-    let values = |valued: Option<florin_contribution::Valuation<usize>>| {
-        valued.map_or_else(|| nothing.clone(), |v| v.scores.iter().map(|s| s.value).collect())
-    };
     let raw = match rule {
-        Rule::Nobody => nothing.clone(),
-        Rule::Equal => vec![1.0; n],
-        Rule::Rows => round.rows.iter().map(|rows| *rows as f64).collect(),
-        Rule::LeaveOneOut => values(left_out(round)),
-        Rule::Gtg => {
-            let ids: Vec<usize> = (0..n).collect();
-            values(run(&Gtg::as_published(), round, &ids, Run::seeded(seed)).ok())
-        }
-        Rule::Cosine => {
+        // The market's own way is not shared, and money of tokens moves beside the task's budget.
+        Mechanism::Own | Mechanism::Tokenised(_) => nothing.clone(),
+        Mechanism::Equal => vec![1.0; n],
+        Mechanism::Rows => round.rows.iter().map(|rows| *rows as f64).collect(),
+        Mechanism::LeaveOneOut => estimate(&LeaveOneOut, round, seed)?,
+        Mechanism::Gtg => estimate(&Gtg::as_published(), round, seed)?,
+        Mechanism::Cosine => {
             let all = round.rows.iter().sum::<u64>().max(1) as f64;
             let weights: Vec<f64> = round.rows.iter().map(|rows| *rows as f64 / all).collect();
-            cosine(&mut deltas.to_vec(), &weights).unwrap_or_else(|_| nothing.clone())
+            let found = cosine(&mut deltas.to_vec(), &weights);
+            found.map_err(|error| not_valued(ValuationError::Game(GameError::new(error))))?
         }
-        Rule::Rank => {
-            let found: Vec<f64> = values(left_out(round));
+        Mechanism::Rank => {
+            let found = estimate(&LeaveOneOut, round, seed)?;
             let mut order: Vec<usize> = (0..n).collect();
             order.sort_by(|a, b| found[*b].total_cmp(&found[*a]).then(a.cmp(b)));
             let mut places = nothing.clone();
@@ -160,5 +140,19 @@ fn shares(round: &mut Averaged<'_>, deltas: &[Vec<f32>], rule: Rule, seed: u64) 
     };
     let positive: Vec<f64> = raw.iter().map(|value| value.max(0.0)).collect();
     let sum: f64 = positive.iter().sum();
-    if sum > 0.0 { positive.iter().map(|value| value / sum).collect() } else { nothing }
+    Ok(if sum > 0.0 { positive.iter().map(|value| value / sum).collect() } else { nothing })
+}
+
+fn estimate<'a>(
+    estimator: &impl Estimator<Averaged<'a>>,
+    round: &mut Averaged<'a>,
+    seed: u64,
+) -> Result<Vec<f64>, WorkError> {
+    let ids: Vec<usize> = (0..round.players()).collect();
+    let valued = run(estimator, round, &ids, Run::seeded(seed)).map_err(not_valued)?;
+    Ok(valued.scores.iter().map(|score| score.value).collect())
+}
+
+fn not_valued(error: ValuationError) -> WorkError {
+    WorkError::Valuation(RoundError::Valuation(error))
 }

@@ -22,6 +22,8 @@ pub(super) struct Habits {
     away: usize,
     /// It was asked and did not answer: it has to enrol again.
     pub(super) is_silent: bool,
+    /// What it decided last, and when.
+    decided: Option<(u64, bool)>,
 }
 
 impl Habits {
@@ -57,9 +59,18 @@ impl Habits {
         }
     }
 
-    /// Whether it takes part in the next round, when elsewhere a round would bring it so much.
-    pub(super) fn comes(&mut self, elsewhere: Option<f64>) -> bool {
-        let Some(elsewhere) = elsewhere else { return true };
+    /// Whether it takes part at this moment, when elsewhere a round would bring it so much. Asked again at the same moment
+    /// it says the same.
+    pub(super) fn comes(&mut self, elsewhere: Option<f64>, moment: u64) -> bool {
+        if let Some((_, comes)) = self.decided.filter(|(at, _)| *at == moment) {
+            return comes;
+        }
+        let comes = elsewhere.is_none_or(|elsewhere| self.decides(elsewhere));
+        self.decided = Some((moment, comes));
+        comes
+    }
+
+    fn decides(&mut self, elsewhere: f64) -> bool {
         if self.away > 0 {
             self.away -= 1;
             return false;
@@ -97,8 +108,9 @@ mod tests {
     fn who_earns_less_than_elsewhere_leaves_and_comes_back_to_look() {
         let mut habits = Habits::default();
         let mut there = Vec::new();
-        for _ in 0..20 {
-            let comes = habits.comes(Some(1.0));
+        for moment in 0..20 {
+            let comes = habits.comes(Some(1.0), moment);
+            assert_eq!(habits.comes(Some(1.0), moment), comes, "asked again, it says the same");
             there.push(comes);
             if comes {
                 habits.works(3, 0.5);
@@ -106,6 +118,6 @@ mod tests {
             }
         }
         assert_eq!(there.iter().filter(|comes| **comes).count(), 10, "{there:?}");
-        assert!(Habits::default().comes(None));
+        assert!(Habits::default().comes(None, 0));
     }
 }

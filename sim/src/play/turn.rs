@@ -1,9 +1,10 @@
 //! One round's work: who is there, what each learns, and what arrives at the market when.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use florin_learning::Reference;
-use florin_protocol::Address;
+use florin_learning::engine::TrainError;
 
 use super::habits::EFFORTS;
 use super::{Game, SimError};
@@ -20,10 +21,16 @@ const HEADER_BYTES: f64 = 300.0;
 /// Bytes of a number.
 const NUMBER_BYTES: f64 = 4.0;
 
+/// Who works in a round: which member, which of its identities were asked, and with how much effort.
+struct Task {
+    member: usize,
+    asked: Vec<u32>,
+    effort: usize,
+}
+
 /// What somebody does in a round.
 struct Turn {
-    member: usize,
-    effort: usize,
+    task: Task,
     learned: Learned,
 }
 
@@ -32,44 +39,55 @@ impl Game<'_> {
     pub(super) fn turns(&mut self, base: &[f32], threads: usize) -> Result<Vec<Arrival>, SimError> {
         let there = self.who_comes()?;
         let round = self.rounds.len() as u64 + 1;
-        let efforts: Vec<(usize, usize)> = there
-            .iter()
-            .map(|member| {
-                let rng = &mut stream(self.seed, "effort", [*member as u64, round]);
-                let effort = match self.population.members[*member].strategy {
-                    Strategy::Effort => self.habits[*member].effort(unit(rng)),
+        let tasks: Vec<Task> = there
+            .into_iter()
+            .map(|(member, asked)| {
+                let rng = &mut stream(self.seed, "effort", [member as u64, round]);
+                let effort = match self.population.members[member].strategy {
+                    Strategy::Effort => self.habits[member].effort(unit(rng)),
                     _ => EFFORTS.len() - 1,
                 };
-                (*member, effort)
+                Task { member, asked, effort }
             })
             .collect();
         let members = &self.population.members;
-        let job = |member: usize, effort: usize| Job {
-            member: &members[member],
+        let job = |task: &Task| Job {
+            member: &members[task.member],
             how: &self.how,
             model: &self.model,
             base,
             seed: self.seed,
             round,
-            effort: EFFORTS[effort],
+            effort: EFFORTS[task.effort],
+            clique: {
+                let clique = clique(members, task.member);
+                (clique.start, clique.end)
+            },
         };
-        let learned = each(threads, efforts, Reference::new, |engine, (member, effort)| {
-            let learned = job(member, effort).learn(engine)?;
-            Ok::<Turn, ActError>(Turn { member, effort, learned })
+        // Nobody's training diverges from the first model because of somebody else.
+        let is_first = self.last_step.is_none();
+        let learned = each(threads, tasks, Reference::new, |engine, task| {
+            let learned = match job(&task).learn(engine, &task.asked) {
+                Err(ActError::Train(TrainError::Diverged { step })) if !is_first => {
+                    Learned { deltas: Vec::new(), steps: step, diverged: true }
+                }
+                learned => learned?,
+            };
+            Ok::<Turn, ActError>(Turn { task, learned })
         });
         let turns = learned.into_iter().collect::<Result<Vec<Turn>, _>>()?;
         let idol = self.idol_of(&turns);
         let sent: Vec<Vec<Sent>> = turns
             .iter()
             .map(|turn| {
-                let mates = mates(&turns, members, members[turn.member].group);
+                let mates = mates(&turns, members, turn.task.member);
                 let read = if self.scenario.task.commit_reveal { &self.idol } else { &idol };
                 let knows = Knowledge {
                     last_step: self.last_step.as_deref(),
                     idol: read.as_deref(),
                     mates: &mates,
                 };
-                act(&job(turn.member, turn.effort), &turn.learned, &knows)
+                act(&job(&turn.task), &turn.learned, &knows)
             })
             .collect();
         self.idol = idol.or_else(|| self.idol.take());
@@ -77,58 +95,54 @@ impl Game<'_> {
         let arrivals: Vec<Arrival> = arrivals.collect();
         for turn in &turns {
             let cost = self.cost(turn);
-            self.members[turn.member].cost += cost;
-            self.habits[turn.member].works(turn.effort, cost);
+            self.members[turn.task.member].cost += cost;
+            self.habits[turn.task.member].works(turn.task.effort, cost);
         }
         Ok(arrivals)
     }
 
-    /// Members with an account that is asked, who are there and want to come. Those who were silent before enrol again.
-    fn who_comes(&mut self) -> Result<Vec<usize>, SimError> {
+    /// Members who are there and want to come, with their accounts that are asked. Those who were silent before enrol
+    /// again.
+    fn who_comes(&mut self) -> Result<Vec<(usize, Vec<u32>)>, SimError> {
         let Some(offer) = self.market.offer() else { return Ok(Vec::new()) };
-        let round = u64::from(offer.scope.round.0);
-        let mut asked: BTreeMap<usize, u32> = BTreeMap::new();
-        for member in offer.cohort.iter().filter_map(|who| self.owner.get(who).copied()) {
-            *asked.entry(member).or_default() += 1;
+        let mut asked: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
+        for (member, identity) in offer.cohort.iter().filter_map(|who| self.owner.get(who)) {
+            asked.entry(*member).or_default().push(*identity);
         }
-        let now = self.market.now().0;
-        let groups: Vec<_> = self.scenario.population.values().collect();
+        let (moment, now) = (self.moment(), self.market.now().0);
         let (mut there, mut again) = (Vec::new(), Vec::new());
+        self.there = 0;
         for member in &self.population.members {
-            let group = groups[member.group];
-            let online = member.is_online(&group.online, round, now, self.seed);
-            let times = asked.get(&member.number).copied().unwrap_or(0);
-            let is_asked = times > 0;
+            let group = self.groups[member.group];
+            let online = member.is_online(&group.online, moment, now, self.seed);
             let habits = &mut self.habits[member.number];
-            let comes = online && habits.comes(group.elsewhere);
-            self.members[member.number].asked += times;
+            let comes = online && habits.comes(group.elsewhere, moment);
+            self.there += usize::from(comes);
+            let identities = asked.remove(&member.number).unwrap_or_default();
+            self.members[member.number].asked += identities.len() as u32;
             if comes && habits.is_silent {
                 habits.is_silent = false;
                 again.push(member.number);
             }
-            match (is_asked, comes) {
-                (true, true) => there.push(member.number),
-                (true, false) => habits.is_silent = true,
-                (false, _) => {}
+            match (identities.is_empty(), comes) {
+                (false, true) => there.push((member.number, identities)),
+                (false, false) => habits.is_silent = true,
+                (true, _) => {}
             }
         }
-        for member in again {
-            for identity in 0..self.population.members[member].strategy.identities() {
-                self.market.enrol_again(account(member, identity))?;
-            }
-        }
+        self.enrol_again(&again)?;
         Ok(there)
     }
 
     /// What the honest member with the most rows learned, if it is there.
     fn idol_of(&self, turns: &[Turn]) -> Option<Vec<f32>> {
         let members = &self.population.members;
-        let honest = turns.iter().filter(|turn| members[turn.member].strategy.is_honest());
+        let honest = turns.iter().filter(|turn| members[turn.task.member].strategy.is_honest());
         let best = honest.max_by_key(|turn| {
-            let member = &members[turn.member];
+            let member = &members[turn.task.member];
             (member.rows.rows(), std::cmp::Reverse(member.number))
         });
-        best.and_then(|turn| turn.learned.deltas.first().cloned())
+        best.and_then(|turn| turn.learned.first().cloned())
     }
 
     fn update_bytes(&self) -> f64 {
@@ -137,7 +151,7 @@ impl Game<'_> {
 
     /// When what a member sends arrives.
     fn on_its_way(&self, turn: &Turn, sent: Vec<Sent>) -> Vec<Arrival> {
-        let member = &self.population.members[turn.member];
+        let member = &self.population.members[turn.task.member];
         let ms = |seconds: f64| (seconds * 1e3).ceil() as u64;
         let line = self.update_bytes() / member.bytes_per_second;
         let work = turn.learned.steps as f64 / member.steps_per_second;
@@ -151,13 +165,11 @@ impl Game<'_> {
             commit_ms: ms(line + work).saturating_add(1).max(waits),
             upload_ms: ms(line).saturating_add(1),
         };
-        let asked = |arrival: &Arrival| self.is_asked(arrival.account);
-        sent.into_iter().map(arrival).filter(asked).collect()
-    }
-
-    fn is_asked(&self, account: Address) -> bool {
-        let cohort = self.market.offer().map(|offer| &offer.cohort);
-        cohort.is_some_and(|cohort| cohort.binary_search(&account).is_ok())
+        // Nobody's program sends what is no number.
+        let is_sent = |sent: &Sent| {
+            turn.task.asked.contains(&sent.identity) && sent.delta.iter().all(|x| x.is_finite())
+        };
+        sent.into_iter().filter(is_sent).map(arrival).collect()
     }
 
     /// The last moment for a promise.
@@ -167,16 +179,31 @@ impl Game<'_> {
 
     /// What a turn costs, in florins.
     fn cost(&self, turn: &Turn) -> f64 {
-        let member = &self.population.members[turn.member];
-        let Some(group) = self.scenario.population.values().nth(member.group) else { return 0.0 };
-        let identities = f64::from(member.strategy.identities());
-        let megabytes = (1.0 + identities) * self.update_bytes() / MEGABYTE;
+        let member = &self.population.members[turn.task.member];
+        let group = self.groups[member.group];
+        let uploads = turn.task.asked.len() as f64;
+        let megabytes = (1.0 + uploads) * self.update_bytes() / MEGABYTE;
         group.cost.per_step * turn.learned.steps as f64 + group.cost.per_megabyte * megabytes
     }
 }
 
-/// What the members of a group learned in this round.
-fn mates<'a>(turns: &'a [Turn], members: &[Member], group: usize) -> Vec<&'a [f32]> {
-    let alike = turns.iter().filter(|turn| members[turn.member].group == group);
-    alike.filter_map(|turn| turn.learned.deltas.first().map(Vec::as_slice)).collect()
+/// The members who act together with one: those of its group, or of its pair, triple and so on in it.
+fn clique(members: &[Member], of: usize) -> Range<usize> {
+    let group = members[of].group;
+    let first = members.partition_point(|member| member.group < group);
+    let end = members.partition_point(|member| member.group <= group);
+    match members[of].strategy.clique() {
+        0 => first..end,
+        size => {
+            let from = first + (of - first) / size * size;
+            from..(from + size).min(end)
+        }
+    }
+}
+
+/// What the members who act together with one learned in this round.
+fn mates<'a>(turns: &'a [Turn], members: &[Member], of: usize) -> Vec<&'a [f32]> {
+    let clique = clique(members, of);
+    let together = turns.iter().filter(|turn| clique.contains(&turn.task.member));
+    together.filter_map(|turn| turn.learned.first().map(Vec::as_slice)).collect()
 }

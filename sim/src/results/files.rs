@@ -5,7 +5,13 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use super::Results;
+use super::table::Table;
+use super::{Program, Results};
+use crate::measure::{Key, Measured};
+use crate::play::{MemberOutcome, Played, RoundOutcomeRow};
+
+/// What a folder is tried with before anything is played.
+const TRIAL: &str = ".florin-trial";
 
 /// Why results could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -17,142 +23,155 @@ pub struct WriteError {
     pub why: String,
 }
 
+impl WriteError {
+    fn of(path: &Path, why: &dyn std::fmt::Display) -> Self {
+        Self { path: path.to_owned(), why: why.to_string() }
+    }
+}
+
+/// Makes a folder for results, and finds out whether something can be written there, before hours are spent on what
+/// shall be.
+///
+/// # Errors
+/// [`WriteError`].
+pub fn try_folder(folder: &Path) -> Result<(), WriteError> {
+    fs::create_dir_all(folder).map_err(|error| WriteError::of(folder, &error))?;
+    let trial = folder.join(TRIAL);
+    fs::write(&trial, b"florin").map_err(|error| WriteError::of(&trial, &error))?;
+    fs::remove_file(&trial).map_err(|error| WriteError::of(&trial, &error))
+}
+
+/// Writes a file of a folder, with the folders on its way.
+pub(crate) fn put(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), WriteError> {
+    let path = folder.join(name);
+    let above = path.parent().unwrap_or(folder);
+    fs::create_dir_all(above).map_err(|error| WriteError::of(above, &error))?;
+    fs::write(&path, bytes).map_err(|error| WriteError::of(&path, &error))
+}
+
+/// Writes a table, as CSV and as Parquet.
+pub(crate) fn put_table<T>(folder: &Path, name: &str, table: &Table<T>) -> Result<(), WriteError> {
+    let file = format!("{name}.parquet");
+    let bytes = table.parquet();
+    let bytes = bytes.map_err(|error| WriteError::of(&folder.join(&file), &error))?;
+    put(folder, &file, &bytes)?;
+    put(folder, &format!("{name}.csv"), table.csv().as_bytes())
+}
+
 impl Results {
-    /// Writes `scenario.toml`, `measures.csv`, `seeds.csv`, `members.csv`, `rounds.csv`, `report.html` and `results.json` into a folder,
-    /// which is made where it is not there.
+    /// Writes `scenario.toml`, the tables `measures`, `seeds`, `members` and `rounds` (CSV and Parquet), `report.html` and `results.json`
+    /// into a folder, which is made where it is not there.
     ///
     /// # Errors
     /// [`WriteError`].
-    pub fn write(&self, folder: &Path, version: &str) -> Result<(), WriteError> {
-        let at = |path: &Path, why: &dyn std::fmt::Display| WriteError {
-            path: path.to_owned(),
-            why: why.to_string(),
-        };
-        fs::create_dir_all(folder).map_err(|error| at(folder, &error))?;
-        let put = |name: &str, text: String| {
-            let path = folder.join(name);
-            fs::write(&path, text).map_err(|error| at(&path, &error))
-        };
-        put("scenario.toml", self.scenario.to_toml())?;
-        put("measures.csv", self.measures_csv())?;
-        put("seeds.csv", self.seeds_csv())?;
-        put("members.csv", self.members_csv())?;
-        put("rounds.csv", self.rounds_csv())?;
-        put("report.html", self.to_html(version))?;
-        put("results.json", format!("{:#}\n", self.to_json(version)))
+    pub fn write(&self, folder: &Path, program: &Program<'_>) -> Result<(), WriteError> {
+        try_folder(folder)?;
+        put(folder, "scenario.toml", self.scenario.to_toml().as_bytes())?;
+        for (name, text) in self.scenario.files() {
+            put(folder, name, text.as_bytes())?;
+        }
+        put_table(folder, "measures", &self.measures_table())?;
+        put_table(folder, "seeds", &self.seeds_table(program))?;
+        put_table(folder, "members", &self.members_table(program))?;
+        put_table(folder, "rounds", &self.rounds_table(program))?;
+        put(folder, "report.html", self.to_html(program).as_bytes())?;
+        put(folder, "results.json", format!("{:#}\n", self.to_json(program)).as_bytes())
     }
 
     /// The same as one JSON document, without members and rounds.
     #[must_use]
-    pub fn to_json(&self, version: &str) -> serde_json::Value {
+    pub fn to_json(&self, program: &Program<'_>) -> serde_json::Value {
         json!({
-            "version": version,
+            "version": program.version,
+            "commit": program.commit,
+            "games": self.played.iter().map(|played| program.game(played.seed)).collect::<Vec<_>>(),
             "scenario": self.scenario,
             "measures": self.measures,
-            "rules": self.rules,
+            "rules": self.rules_json(program),
             "fit": self.fit,
         })
     }
 
-    fn measures_csv(&self) -> String {
-        table(&["group", "measure", "mean", "low", "high", "seeds"], |write| {
-            for m in &self.measures {
-                let i = &m.interval;
-                write(vec![
-                    m.key.group.clone().unwrap_or_default(),
-                    m.key.measure.to_owned(),
-                    i.mean.to_string(),
-                    i.low.to_string(),
-                    i.high.to_string(),
-                    i.count.to_string(),
-                ]);
-            }
-        })
+    fn rules_json(&self, program: &Program<'_>) -> Vec<serde_json::Value> {
+        let rule = |judged: &super::Judged| {
+            json!({
+                "rule": judged.rule,
+                "value": judged.value,
+                "holds": judged.holds,
+                "worst": judged.worst.map(|seed| program.game(seed)),
+            })
+        };
+        self.rules.iter().map(rule).collect()
     }
 
-    fn seeds_csv(&self) -> String {
-        table(&["seed", "group", "measure", "value"], |write| {
-            for (played, figures) in self.played.iter().zip(&self.figures) {
-                for (key, value) in figures {
-                    write(vec![
-                        played.seed.to_string(),
-                        key.group.clone().unwrap_or_default(),
-                        key.measure.to_owned(),
-                        value.to_string(),
-                    ]);
-                }
-            }
-        })
+    fn measures_table(&self) -> Table<&Measured> {
+        Table::of(self.measures.iter().collect())
+            .text("group", |m: &&Measured| m.key.group.clone().unwrap_or_default())
+            .text("measure", |m| m.key.measure.to_owned())
+            .real("mean", |m| m.interval.mean)
+            .real("low", |m| m.interval.low)
+            .real("high", |m| m.interval.high)
+            .whole("seeds", |m| m.interval.count as u64)
     }
 
-    fn members_csv(&self) -> String {
-        let head = [
-            "seed", "member", "group", "honest", "rows", "asked", "rounds", "refused", "earned",
-            "cost", "profit", "score",
-        ];
-        table(&head, |write| {
-            for played in &self.played {
-                for (number, m) in played.members.iter().enumerate() {
-                    write(vec![
-                        played.seed.to_string(),
-                        number.to_string(),
-                        played.groups.get(m.group).cloned().unwrap_or_default(),
-                        m.honest.to_string(),
-                        m.rows.to_string(),
-                        m.asked.to_string(),
-                        m.rounds.to_string(),
-                        m.refused.to_string(),
-                        m.earned.to_string(),
-                        m.cost.to_string(),
-                        m.profit().to_string(),
-                        m.score.to_string(),
-                    ]);
-                }
-            }
-        })
+    pub(super) fn seeds_table(&self, program: &Program<'_>) -> Table<(&Played, &Key, f64)> {
+        let seeds = self.played.iter().zip(&self.figures);
+        let rows = seeds.flat_map(|(played, all)| all.iter().map(move |(k, v)| (played, k, *v)));
+        Table::of(rows.collect())
+            .text("game", |(played, ..): &(&Played, &Key, f64)| program.game(played.seed))
+            .whole("seed", |(played, ..)| played.seed)
+            .text("group", |(_, key, _)| key.group.clone().unwrap_or_default())
+            .text("measure", |(_, key, _)| key.measure.to_owned())
+            .real("value", |(.., value)| *value)
     }
 
-    fn rounds_csv(&self) -> String {
-        let head = [
-            "seed",
-            "round",
-            "at_ms",
-            "asked",
-            "updates",
-            "excluded",
-            "set_aside",
-            "improvement",
-            "spent",
-            "accuracy",
-        ];
-        table(&head, |write| {
-            for played in &self.played {
-                for r in &played.rounds {
-                    write(vec![
-                        played.seed.to_string(),
-                        r.round.to_string(),
-                        r.at_ms.to_string(),
-                        r.asked.to_string(),
-                        r.updates.to_string(),
-                        r.excluded.to_string(),
-                        r.set_aside.to_string(),
-                        r.improvement.to_string(),
-                        r.spent.to_string(),
-                        r.accuracy.to_string(),
-                    ]);
-                }
-            }
-        })
+    pub(super) fn members_table(
+        &self,
+        program: &Program<'_>,
+    ) -> Table<(&Played, usize, &MemberOutcome)> {
+        let rows = self.played.iter().flat_map(|played| {
+            played.members.iter().enumerate().map(move |(at, member)| (played, at, member))
+        });
+        let group = |(played, _, m): &(&Played, usize, &MemberOutcome)| {
+            played.groups.get(m.group).cloned().unwrap_or_default()
+        };
+        Table::of(rows.collect())
+            .text("game", |(played, ..): &(&Played, usize, &MemberOutcome)| {
+                program.game(played.seed)
+            })
+            .whole("seed", |(played, ..)| played.seed)
+            .whole("member", |(_, at, _)| *at as u64)
+            .text("group", group)
+            .flag("honest", |(.., m)| m.honest)
+            .whole("rows", |(.., m)| m.rows as u64)
+            .whole("asked", |(.., m)| m.asked.into())
+            .whole("rounds", |(.., m)| m.rounds.into())
+            .whole("refused", |(.., m)| m.refused.into())
+            .whole("debited", |(.., m)| m.debited.into())
+            .real("earned", |(.., m)| m.earned)
+            .real("cost", |(.., m)| m.cost)
+            .real("profit", |(.., m)| m.profit())
+            .real("score", |(.., m)| m.score)
     }
-}
 
-/// A CSV table in memory.
-fn table(head: &[&str], fill: impl FnOnce(&mut dyn FnMut(Vec<String>))) -> String {
-    let mut out = csv::Writer::from_writer(Vec::new());
-    // Writing into memory does not fail.
-    let _ = out.write_record(head);
-    fill(&mut |row| {
-        let _ = out.write_record(row);
-    });
-    String::from_utf8(out.into_inner().unwrap_or_default()).unwrap_or_default()
+    pub(super) fn rounds_table(&self, program: &Program<'_>) -> Table<(&Played, &RoundOutcomeRow)> {
+        let rows = self.played.iter().flat_map(|played| {
+            let rounds = played.rounds.iter();
+            rounds.map(move |round| (played, round))
+        });
+        Table::of(rows.collect())
+            .text("game", |(played, _): &(&Played, &RoundOutcomeRow)| program.game(played.seed))
+            .whole("seed", |(played, _)| played.seed)
+            .whole("round", |(_, r)| r.round.into())
+            .whole("at_ms", |(_, r)| r.at_ms)
+            .flag("settled", |(_, r)| r.settled)
+            .whole("there", |(_, r)| r.there as u64)
+            .whole("asked", |(_, r)| r.asked as u64)
+            .whole("updates", |(_, r)| r.updates as u64)
+            .whole("excluded", |(_, r)| r.excluded as u64)
+            .whole("set_aside", |(_, r)| r.set_aside as u64)
+            .real("improvement", |(_, r)| r.improvement)
+            .real("spent", |(_, r)| r.spent)
+            .real("accuracy", |(_, r)| r.accuracy)
+    }
 }

@@ -1,22 +1,32 @@
 //! An experiment over all its seeds, and what is kept of it.
 
+mod figure;
 mod files;
 mod page;
-mod plot;
+mod parquet;
+mod program;
+mod replay;
+mod sides;
+mod sides_page;
+mod table;
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
 
-use serde::Serialize;
-
-use crate::measure::{Figures, Measured, figures, over_seeds};
-use crate::parallel::each;
-use crate::play::{Played, SimError, play};
+use crate::games::{Halted, Wanted, Watch, play_all};
+use crate::measure::{Figures, Key, Measured, figures, over_seeds};
+use crate::play::Played;
 use crate::scenario::{Bound, Rule, Scenario};
 use crate::strategy::Strategy;
 use crate::surrogate::Fit;
 
-pub use files::WriteError;
+pub use figure::figure;
+pub use files::{WriteError, try_folder};
+pub(crate) use files::{put, put_table};
+pub use program::{Game, Program, UNKNOWN};
+pub use replay::{Difference, ReplayError, Replayed};
+pub use sides::{Name, ReadError, Side};
+pub use sides_page::sides_page;
+pub(crate) use table::Table;
 
 /// What an experiment came to.
 #[derive(Clone, Debug)]
@@ -36,7 +46,7 @@ pub struct Results {
 }
 
 /// A rule and what was held against it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
     /// The rule, in words.
     pub rule: String,
@@ -44,61 +54,40 @@ pub struct Judged {
     pub value: Option<f64>,
     /// Whether it holds.
     pub holds: bool,
+    /// Where it does not: the seed whose own figure is furthest on the wrong side; none where no seed has one.
+    pub worst: Option<u64>,
 }
 
 /// Plays all seeds of a scenario on so many threads. `watch` hears how many games are done, and of how many.
 ///
 /// # Errors
-/// The first [`SimError`], by seed.
-pub fn run(
-    scenario: &Scenario,
-    threads: usize,
-    watch: &(dyn Fn(usize, usize) + Sync),
-) -> Result<Results, SimError> {
+/// The first game that came to a halt; no other is begun after it.
+pub fn run(scenario: &Scenario, threads: usize, watch: Watch<'_>) -> Result<Results, Halted> {
     if !scenario.speed.is_real() {
-        return crate::surrogate::run(scenario, threads, watch);
+        let halted = |error| Halted { seed: scenario.seeds.first, error };
+        return crate::surrogate::run(scenario, threads, watch).map_err(halted);
     }
     let seeds = scenario.seeds;
     // Each group that is not honest is played once more as if it were.
-    let mut games: Vec<(u64, Option<usize>, Scenario)> = Vec::new();
-    for seed in (0..u64::from(seeds.count)).map(|at| seeds.first.wrapping_add(at)) {
-        games.push((seed, None, scenario.clone()));
-        for (at, changed) in honest_instead(scenario) {
-            games.push((seed, Some(at), changed));
-        }
+    let as_it_is = Arc::new(scenario.clone());
+    let honest = honest_instead(scenario);
+    let mut games: Vec<Wanted> = Vec::new();
+    for seed in seeds.all() {
+        games.push((seed, Arc::clone(&as_it_is)));
+        games.extend(honest.iter().map(|(_, changed)| (seed, Arc::clone(changed))));
     }
-    let (all, done) = (games.len(), AtomicUsize::new(0));
-    let outcomes = each(
-        threads,
-        games,
-        || (),
-        |(), (seed, made_honest, scenario)| {
-            // A game on each thread is faster than several threads in one game.
-            let inner = (threads / all.max(1)).max(1);
-            let played = play(&scenario, seed, inner);
-            watch(done.fetch_add(1, Ordering::Relaxed).saturating_add(1), all);
-            played.map(|played| (made_honest, played))
-        },
-    );
-    let (mut played, mut honest) = (Vec::new(), Vec::<BTreeMap<usize, Played>>::new());
-    for outcome in outcomes {
-        match outcome? {
-            (None, game) => {
-                played.push(game);
-                honest.push(BTreeMap::new());
-            }
-            (Some(at), game) => {
-                if let Some(last) = honest.last_mut() {
-                    last.insert(at, game);
-                }
-            }
-        }
+    let mut outcomes = play_all(games, threads, watch)?.into_iter();
+    let (mut played, mut all) = (Vec::new(), Vec::<Figures>::new());
+    while let Some(game) = outcomes.next() {
+        let otherwise = honest.iter().map(|(group, _)| *group).zip(outcomes.by_ref());
+        all.push(figures(&game, &otherwise.collect()));
+        played.push(game);
     }
-    Ok(Results::of(scenario, played, &honest, None))
+    Ok(Results::of(scenario, played, all, None))
 }
 
 /// The scenario with each group that is not honest made so, one after the other, by its place among the names.
-pub(crate) fn honest_instead(scenario: &Scenario) -> Vec<(usize, Scenario)> {
+pub(crate) fn honest_instead(scenario: &Scenario) -> Vec<(usize, Arc<Scenario>)> {
     let others = scenario.population.iter().enumerate();
     let others = others.filter(|(_, (_, group))| !group.strategy.is_honest());
     let made_honest = |(at, (name, _)): (usize, (&String, _))| {
@@ -106,45 +95,24 @@ pub(crate) fn honest_instead(scenario: &Scenario) -> Vec<(usize, Scenario)> {
         if let Some(group) = changed.population.get_mut(name) {
             group.strategy = Strategy::Honest;
         }
-        (at, changed)
+        (at, Arc::new(changed))
     };
     others.map(made_honest).collect()
 }
 
-fn judge(rule: &Rule, measures: &[Measured]) -> Judged {
-    let named = |m: &&Measured| m.key.measure == rule.measure && m.key.group == rule.group;
-    let value = measures.iter().find(named).map(|measured| match rule.of {
-        Bound::Mean => measured.interval.mean,
-        Bound::Lower => measured.interval.low,
-        Bound::Upper => measured.interval.high,
-    });
-    let holds = value.is_some_and(|value| {
-        rule.at_least.is_none_or(|least| value >= least)
-            && rule.at_most.is_none_or(|most| value <= most)
-    });
-    let of = match rule.of {
-        Bound::Mean => "",
-        Bound::Lower => "lower end of ",
-        Bound::Upper => "upper end of ",
-    };
-    let whose = rule.group.as_ref().map(|group| format!(" of {group}")).unwrap_or_default();
-    let least = rule.at_least.map(|least| format!(" ≥ {least}")).unwrap_or_default();
-    let most = rule.at_most.map(|most| format!(" ≤ {most}")).unwrap_or_default();
-    Judged { rule: format!("{of}{}{whose}{least}{most}", rule.measure), value, holds }
-}
-
 impl Results {
-    /// Measures what was played. `honest` are the same markets with one group after the other made honest.
+    /// What figures of so many games come to.
     pub(crate) fn of(
         scenario: &Scenario,
         played: Vec<Played>,
-        honest: &[BTreeMap<usize, Played>],
+        figures: Vec<Figures>,
         fit: Option<Fit>,
     ) -> Self {
-        let figures: Vec<Figures> = played.iter().zip(honest).map(|(p, h)| figures(p, h)).collect();
         let measures = over_seeds(&figures);
-        let rules = scenario.pass.iter().map(|rule| judge(rule, &measures)).collect();
-        Self { scenario: scenario.clone(), played, figures, measures, rules, fit }
+        let (scenario, rules) = (scenario.clone(), Vec::new());
+        let mut results = Self { scenario, played, figures, measures, rules, fit };
+        results.rules = results.scenario.pass.iter().map(|rule| results.judge(rule)).collect();
+        results
     }
 
     /// Whether every rule holds, and, of a surrogate, the fit.
@@ -158,4 +126,48 @@ impl Results {
     pub fn measure(&self, measure: &str, group: Option<&str>) -> Option<&Measured> {
         self.measures.iter().find(|m| m.key.measure == measure && m.key.group.as_deref() == group)
     }
+
+    fn judge(&self, rule: &Rule) -> Judged {
+        let found = self.measure(&rule.measure, rule.group.as_deref());
+        let value = found.map(|measured| match rule.of {
+            Bound::Mean => measured.interval.mean,
+            Bound::Lower => measured.interval.low,
+            Bound::Upper => measured.interval.high,
+        });
+        let holds = value.is_some_and(|value| beyond(rule, value) <= 0.0);
+        let worst = if holds { None } else { self.worst(rule) };
+        Judged { rule: words(rule), value, holds, worst }
+    }
+
+    /// The seed whose own figure lies furthest on the wrong side of a rule's bounds, if any does.
+    fn worst(&self, rule: &Rule) -> Option<u64> {
+        let own = self.played.iter().zip(&self.figures).filter_map(|(played, figures)| {
+            let of =
+                |(key, _): &(&Key, &f64)| key.measure == rule.measure && key.group == rule.group;
+            let (_, value) = figures.iter().find(of)?;
+            Some((played.seed, beyond(rule, *value)))
+        });
+        let worst = own.max_by(|(a, x), (b, y)| x.total_cmp(y).then(b.cmp(a)));
+        worst.map(|(seed, _)| seed)
+    }
+}
+
+/// How far a value lies beyond a rule's bounds; zero and less where it keeps them.
+fn beyond(rule: &Rule, value: f64) -> f64 {
+    let below = rule.at_least.map_or(f64::NEG_INFINITY, |least| least - value);
+    let above = rule.at_most.map_or(f64::NEG_INFINITY, |most| value - most);
+    below.max(above)
+}
+
+/// A rule in words.
+fn words(rule: &Rule) -> String {
+    let of = match rule.of {
+        Bound::Mean => "",
+        Bound::Lower => "lower end of ",
+        Bound::Upper => "upper end of ",
+    };
+    let whose = rule.group.as_ref().map(|group| format!(" of {group}")).unwrap_or_default();
+    let least = rule.at_least.map(|least| format!(" ≥ {least}")).unwrap_or_default();
+    let most = rule.at_most.map(|most| format!(" ≤ {most}")).unwrap_or_default();
+    format!("{of}{}{whose}{least}{most}", rule.measure)
 }

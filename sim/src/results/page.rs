@@ -1,63 +1,59 @@
-//! One page that carries everything it shows: figures as tables and plots, nothing fetched and nothing run.
+//! A run's page: figures as tables and plots.
 
 use std::fmt::Write as _;
 
-use super::Results;
-use super::plot::{Dot, Whisker, escape, lines, scatter, whiskers};
-use crate::measure::{MEASURES, Measured};
+use super::{Program, Results, figure};
+use crate::measure::MEASURES;
+use crate::page::{self, Dot, Whisker, escape, lines, scatter, whiskers};
+use crate::play::{MemberOutcome, RoundOutcomeRow};
 
-const STYLE: &str = include_str!("style.css");
 /// Members whose dots are drawn; a sample of more would look the same.
 const DOTS_MAX: usize = 2_000;
 
 impl Results {
     /// The report, as HTML.
     #[must_use]
-    pub fn to_html(&self, version: &str) -> String {
+    pub fn to_html(&self, program: &Program<'_>) -> String {
         let scenario = &self.scenario;
-        let question = escape(&scenario.question);
-        let mut html = String::with_capacity(64 * 1024);
-        let _ = write!(
-            html,
-            "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
-             content=\"width=device-width, initial-scale=1\"><title>{question}</title><style>{STYLE}</style></head>\
-             <body><main><h1>{question}</h1><p class=\"lead\">Scenario <code>{}</code>, paid by <code>{}</code>, {} \
-             rounds, {} seeds from {} on. Every update was trained, valued, paid and settled by the code that runs the \
-             market; whiskers and brackets are 95 % intervals over the seeds.</p>",
+        let lead = format!(
+            "Scenario <code>{}</code>, paid by <code>{}</code>, {} rounds, {} seeds from {} on. Every update was trained, \
+             valued, paid and settled by the code that runs the market; whiskers and brackets are 95 % intervals over \
+             the seeds.",
             escape(&scenario.name),
             scenario.mechanism.name(),
             scenario.rounds,
             scenario.seeds.count,
             scenario.seeds.first
         );
-        self.rules_part(&mut html);
+        let mut html = page::open(&scenario.question, &lead);
+        self.rules_part(&mut html, program);
         self.profit_part(&mut html);
         self.pay_part(&mut html);
         self.rounds_part(&mut html);
         self.tables_part(&mut html);
-        let _ = writeln!(
-            html,
-            "<details><summary>The scenario</summary><pre>{}</pre></details><footer>Florin {}. The same scenario \
-             and seeds give the same bytes again: <code>florin sim run scenario.toml</code>, with the file of that name \
-             beside this one.</footer></main></body></html>",
-            escape(&scenario.to_toml()),
-            escape(version)
+        let again = format!(
+            "The same scenario and seeds give the same bytes again: <code>florin sim replay {} FOLDER</code> plays a \
+             seed once more and holds it against the files beside this page.",
+            escape(&program.game(scenario.seeds.first))
         );
-        html
+        html + &page::close(Some(&scenario.to_toml()), program, &again)
     }
 
-    fn rules_part(&self, html: &mut String) {
+    fn rules_part(&self, html: &mut String, program: &Program<'_>) {
         if self.rules.is_empty() {
             return;
         }
         html.push_str("<div class=\"cards\">");
         for judged in &self.rules {
             let (tone, word) = if judged.holds { ("good", "holds") } else { ("bad", "is broken") };
-            let value = judged.value.map_or_else(|| "no such measure".to_owned(), figure);
+            let value = judged.value.map_or_else(|| "none".to_owned(), figure);
             let rule = escape(&judged.rule);
+            let worst =
+                judged.worst.map(|seed| format!(", most in {}", escape(&program.game(seed))));
+            let worst = worst.unwrap_or_default();
             let _ = write!(
                 html,
-                "<div class=\"card\"><b class=\"{tone}\">{value}</b><span>{rule}: {word}</span></div>"
+                "<div class=\"card\"><b class=\"{tone}\">{value}</b><span>{rule}: {word}{worst}</span></div>"
             );
         }
         html.push_str("</div>");
@@ -65,70 +61,78 @@ impl Results {
 
     fn profit_part(&self, html: &mut String) {
         let of = |measure: &str| -> Vec<Whisker> {
-            let groups = self.scenario.population.keys();
-            let found = groups.enumerate().filter_map(|(series, group)| {
-                self.measure(measure, Some(group)).map(|measured| whisker(series, measured))
-            });
-            found.collect()
+            let groups = self.scenario.population.keys().enumerate();
+            let row = |(series, group): (usize, &String)| {
+                let measured = self.measure(measure, Some(group))?;
+                Some(Whisker::of(group, series, &measured.interval))
+            };
+            groups.filter_map(row).collect()
         };
-        let profit = whiskers("Profit by group", &of("profit"));
-        let _ = write!(
-            html,
-            "<section><h2>Who earns what</h2><div class=\"plots\"><figure>{profit}<figcaption>Florins a member has \
-             more at the end than at the beginning, after costs.</figcaption></figure>"
-        );
+        let profit = "Florins a member has more at the end than at the beginning, after costs.";
+        let mut figures = vec![page::figure(&whiskers("Profit by group", &of("profit")), profit)];
         let gain = of("gain");
         if !gain.is_empty() {
-            let gain = whiskers("Gain by group", &gain);
-            let _ = write!(
-                html,
-                "<figure>{gain}<figcaption>Profit beyond what the same members, honest, make in the same market: an \
-                 attack that pays lies right of zero.</figcaption></figure>"
-            );
+            let caption = "Profit beyond what the same members, honest, make in the same market: an attack that pays \
+                           lies right of zero.";
+            figures.push(page::figure(&whiskers("Gain by group", &gain), caption));
         }
-        html.push_str("</div></section>");
+        html.push_str(&page::section("Who earns what", &figures));
     }
 
+    /// Pay against what it is for: the worth of what a member sent, and how many rows it has.
     fn pay_part(&self, html: &mut String) {
-        let members = self.played.iter().flat_map(|played| &played.members);
-        let dots: Vec<Dot> = members
-            .take(DOTS_MAX)
-            .map(|member| Dot { x: member.score, y: member.earned, series: member.group })
-            .collect();
         let groups: Vec<&str> = self.scenario.population.keys().map(String::as_str).collect();
-        let plot = scatter("Pay against worth", &dots, &groups);
-        let _ = write!(
-            html,
-            "<section><h2>Pay and worth</h2><div class=\"plots\"><figure>{plot}<figcaption>Each dot is a member in one \
-             seed: florins earned over the sum of its scores in nats.</figcaption></figure></div></section>"
-        );
+        let plot = |title: &str, of: fn(&MemberOutcome) -> f64| {
+            let members = self.played.iter().flat_map(|played| &played.members).take(DOTS_MAX);
+            let dot = |m: &MemberOutcome| Dot { x: of(m), y: m.earned, series: m.group };
+            scatter(title, &members.map(dot).collect::<Vec<Dot>>(), &groups)
+        };
+        let worth =
+            "Each dot is a member in one seed: florins earned over the sum of its scores in nats.";
+        let rows = "The same florins over its rows: who is paid for what it says, and who for what it is worth.";
+        let figures = [
+            page::figure(&plot("Pay against worth", |member| member.score), worth),
+            page::figure(&plot("Pay against rows", |member| member.rows as f64), rows),
+        ];
+        html.push_str(&page::section("Pay and quality", &figures));
+    }
+
+    /// A figure of each round, mean of the seeds that have it.
+    pub(super) fn over_rounds(&self, of: &dyn Fn(&RoundOutcomeRow) -> f64) -> Vec<f64> {
+        let rounds = self.played.iter().map(|played| played.rounds.len()).max().unwrap_or(0);
+        let mean = |at: usize| {
+            let values: Vec<f64> =
+                self.played.iter().filter_map(|p| p.rounds.get(at)).map(of).collect();
+            values.iter().sum::<f64>() / values.len().max(1) as f64
+        };
+        (0..rounds).map(mean).collect()
     }
 
     fn rounds_part(&self, html: &mut String) {
-        let over = |figure: &dyn Fn(&crate::play::RoundOutcomeRow) -> f64| -> Vec<f64> {
-            let rounds = self.played.iter().map(|played| played.rounds.len()).max().unwrap_or(0);
-            let mean = |at: usize| {
-                let values: Vec<f64> =
-                    self.played.iter().filter_map(|p| p.rounds.get(at)).map(figure).collect();
-                values.iter().sum::<f64>() / values.len().max(1) as f64
-            };
-            (0..rounds).map(mean).collect()
-        };
+        let over = |of: &dyn Fn(&RoundOutcomeRow) -> f64| self.over_rounds(of);
         let accuracy = lines("Accuracy", &[("accuracy, %", over(&|row| row.accuracy * 100.0))]);
-        let updates = |row: &crate::play::RoundOutcomeRow| row.updates as f64;
-        let kept_out = |row: &crate::play::RoundOutcomeRow| (row.excluded + row.set_aside) as f64;
         let people = lines(
-            "Updates",
-            &[("updates", over(&updates)), ("kept out or set aside", over(&kept_out))],
+            "Participation",
+            &[
+                ("members there", over(&|row| row.there as f64)),
+                ("accounts asked", over(&|row| row.asked as f64)),
+                ("updates taken", over(&|row| row.updates as f64)),
+                ("kept out or set aside", over(&|row| (row.excluded + row.set_aside) as f64)),
+            ],
         );
         let spent = lines("Spent", &[("florins paid", over(&|row| row.spent))]);
-        let _ = write!(
-            html,
-            "<section><h2>Round by round</h2><div class=\"plots\"><figure>{accuracy}<figcaption>Share of test rows \
-             that the model gets right, mean of the seeds.</figcaption></figure><figure>{people}<figcaption>Updates \
-             taken, and those that did not count.</figcaption></figure><figure>{spent}<figcaption>Paid for data.\
-             </figcaption></figure></div></section>"
-        );
+        let figures = [
+            page::figure(
+                &accuracy,
+                "Share of test rows that the model gets right, mean of the seeds.",
+            ),
+            page::figure(
+                &people,
+                "Who was there when a round opened, who was asked, and what came of it.",
+            ),
+            page::figure(&spent, "Paid for data."),
+        ];
+        html.push_str(&page::section("Round by round", &figures));
     }
 
     fn tables_part(&self, html: &mut String) {
@@ -150,21 +154,4 @@ impl Results {
         }
         html.push_str("</tbody></table></section>");
     }
-}
-
-fn whisker(series: usize, measured: &Measured) -> Whisker {
-    let i = &measured.interval;
-    let name = measured.key.group.clone().unwrap_or_default();
-    Whisker { name, series, low: i.low, mean: i.mean, high: i.high }
-}
-
-/// A figure with the decimals it needs.
-fn figure(value: f64) -> String {
-    let decimals = match value.abs() {
-        v if v >= 1_000.0 => 0,
-        v if v >= 10.0 => 1,
-        v if v >= 1.0 => 2,
-        _ => 3,
-    };
-    format!("{:.decimals$}", value + 0.0)
 }

@@ -27,6 +27,7 @@ const ALL: &[BuiltIn] = built_ins![
     "tokenised",
     "million",
     "thousand",
+    "attacks",
 ];
 
 /// All of them.

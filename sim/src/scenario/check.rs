@@ -1,6 +1,6 @@
 //! Whether a scenario can be played at all.
 
-use super::{Group, Online, Scenario};
+use super::{Group, Online, Scenario, TraceError};
 use crate::measure::MEASURES;
 use crate::mechanism::Mechanism;
 use crate::strategy::Strategy;
@@ -20,6 +20,14 @@ const SURROGATES_MAX: u32 = 1_000_000;
 const SMALL_MAX: u32 = 1_000;
 /// Tokens that a mechanism gives or takes.
 const TOKENS_MAX: u64 = 1_000_000_000;
+/// Rows of all members together, copies among them: half a gigabyte.
+const ROWS_MAX: f64 = 2_000_000.0;
+/// Numbers of all updates of a round together: a gigabyte.
+const NUMBERS_MAX: u64 = 250_000_000;
+/// Florins there are: far from the end of 128 bits of base units.
+const SUPPLY_MAX: f64 = 1e15;
+/// Features of a digit, and what it may be.
+const DIGIT: [u64; 2] = [64, 10];
 /// Digits there are.
 pub(super) const DIGITS: u32 = 1_797;
 
@@ -42,6 +50,9 @@ pub enum ScenarioError {
     /// A change that names no key of the scenario, or is none.
     #[error("{0} [SCENARIO_CHANGE]")]
     Change(String),
+    /// A file that is no trace.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
     /// No such scenario is built in.
     #[error(
         "there is no scenario {name}: `florin sim list` names those that are built in, and a file has a path \
@@ -53,10 +64,24 @@ pub enum ScenarioError {
     },
 }
 
-struct Check;
+impl ScenarioError {
+    /// The stable code.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Malformed(_) => "SCENARIO_MALFORMED",
+            Self::Value { .. } => "SCENARIO_VALUE",
+            Self::Change(_) => "SCENARIO_CHANGE",
+            Self::Trace(_) => "SCENARIO_TRACE",
+            Self::Unknown { .. } => "SCENARIO_UNKNOWN",
+        }
+    }
+}
+
+pub(super) struct Check;
 
 impl Check {
-    fn that(
+    pub(super) fn that(
         holds: bool,
         key: impl Into<String>,
         value: &impl ToString,
@@ -94,6 +119,10 @@ impl Scenario {
         Check::that((1..=ROUNDS_MAX).contains(&self.rounds), "rounds", &self.rounds, right)?;
         let count = self.seeds.count;
         Check::that((1..=SEEDS_MAX).contains(&count), "seeds.count", &count, right)?;
+        // A file has no larger numbers.
+        let room = i64::MAX as u64 - u64::from(count);
+        let right = "must leave room for seeds.count below 2^63";
+        Check::that(self.seeds.first <= room, "seeds.first", &self.seeds.first, right)?;
         self.check_learning()?;
         self.check_terms()?;
         let groups = self.population.len();
@@ -112,6 +141,8 @@ impl Scenario {
         }
         self.check_rows()?;
         self.check_rules()?;
+        self.check_sizes()?;
+        self.check_search()?;
         // What the market itself asks of a task.
         self.task_spec(self.seeds.first).check().map_err(|error| ScenarioError::Value {
             key: format!("task ({})", error.key),
@@ -148,6 +179,9 @@ impl Scenario {
             let right = "speed = surrogate plays nobody who adapts or has several identities: use speed = real";
             let one = group.strategy.identities() == 1 && !adapts;
             Check::that(one, format!("population.{name}.strategy"), &name, right)?;
+            let right = "speed = surrogate takes no traces: use another pattern, or speed = real";
+            let drawn = !matches!(group.online, Online::Trace { .. });
+            Check::that(drawn, format!("population.{name}.online.pattern"), &"trace", right)?;
         }
         self.check_rules()?;
         crate::surrogate::small(self, 1.0).check()
@@ -264,6 +298,46 @@ impl Scenario {
     }
 }
 
+impl Scenario {
+    /// What no machine has room for, and money that 128 bits do not hold.
+    fn check_sizes(&self) -> Result<(), ScenarioError> {
+        let groups = self.population.values();
+        let rows: f64 =
+            groups.map(|g| f64::from(g.count) * f64::from(g.rows[1]) * g.strategy.copies()).sum();
+        let right = format!("members may have {ROWS_MAX} rows in all, copies among them");
+        Check::that(rows <= ROWS_MAX, "population", &rows, &right)?;
+        let mut widths = vec![DIGIT[0]];
+        widths.extend(self.learning.hidden.iter().map(|units| u64::from(*units)));
+        widths.push(DIGIT[1]);
+        let layers = widths.windows(2).map(|pair| (pair[0] + 1) * pair[1]);
+        let parameters: u64 = layers.sum();
+        let identities =
+            |group: &Group| u64::from(group.count) * u64::from(group.strategy.identities());
+        let all: u64 = self.population.values().map(identities).sum();
+        let numbers = parameters * all.min(u64::from(self.task.cohort));
+        let right = format!(
+            "{parameters} parameters from each of a round's cohort are too many numbers: at most {NUMBERS_MAX}; ask \
+             fewer (task.cohort), or train a smaller model"
+        );
+        Check::that(numbers <= NUMBERS_MAX, "learning.hidden", &numbers, &right)?;
+        let t = &self.task;
+        let endowment = match &self.mechanism {
+            Mechanism::Tokenised(rules) => rules.endowment as f64,
+            _ => 0.0,
+        };
+        let bonds = |group: &Group| {
+            let rows = f64::from(group.rows[1]) * group.strategy.copies();
+            let bond = (rows * t.bond_per_row).max(t.bond_min) + endowment;
+            f64::from(group.count) * f64::from(group.strategy.identities()) * bond
+        };
+        let supply: f64 = t.budget + self.population.values().map(bonds).sum::<f64>();
+        let right = format!(
+            "budget, bonds and endowments come to {supply:e} florins: at most {SUPPLY_MAX:e}; lower task.bond_per_row"
+        );
+        Check::that(supply <= SUPPLY_MAX, "task.bond_per_row", &t.bond_per_row, &right)
+    }
+}
+
 fn check_group(name: &str, group: &Group, most: u32) -> Result<(), ScenarioError> {
     let key = |what: &str| format!("population.{name}.{what}");
     let fine = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
@@ -283,7 +357,8 @@ fn check_group(name: &str, group: &Group, most: u32) -> Result<(), ScenarioError
     Check::within(key("machine.megabits_per_second"), machine.megabits_per_second, 1e-6, 1e9)?;
     Check::within(key("machine.spread"), machine.spread, 0.0, 5.0)?;
     match group.online {
-        Online::Always => {}
+        // A trace was checked when it was read.
+        Online::Always | Online::Trace { .. } => {}
         Online::Often { share } => Check::within(key("online.share"), share, 0.0, 1.0)?,
         Online::Daily { low, high, peak, shift } => {
             Check::within(key("online.low"), low, 0.0, 1.0)?;

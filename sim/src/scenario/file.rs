@@ -1,29 +1,46 @@
 //! Reading and writing scenarios.
 
+use std::fmt::Display;
+use std::path::Path;
+
+use toml::Table;
+
+use super::stray::stray;
 use super::{Change, Scenario, ScenarioError};
 
 impl Scenario {
-    /// Reads TOML, applies changes to it, and checks what comes out.
+    /// Reads TOML, applies changes to it, and checks what comes out. Files that it names are looked for in the current
+    /// folder.
     ///
     /// # Errors
     /// [`ScenarioError`].
     pub fn read(text: &str, changes: &[Change]) -> Result<Self, ScenarioError> {
-        let malformed = |error: &dyn std::fmt::Display| {
-            ScenarioError::Malformed(error.to_string().trim_end().to_owned())
-        };
-        let mut table: toml::Table = text.parse().map_err(|error| malformed(&error))?;
-        // The text itself is read first: its errors know their lines.
-        if changes.is_empty() {
-            let scenario: Self = toml::from_str(text).map_err(|error| malformed(&error))?;
-            scenario.check()?;
-            return Ok(scenario);
-        }
+        Self::read_in(Path::new("."), text, changes)
+    }
+
+    /// The same; files that it names are looked for in this folder.
+    ///
+    /// # Errors
+    /// [`ScenarioError`].
+    pub fn read_in(folder: &Path, text: &str, changes: &[Change]) -> Result<Self, ScenarioError> {
+        let mut table: Table = text.parse().map_err(|error| malformed(&error))?;
         for change in changes {
             change.apply(&mut table)?;
         }
-        let scenario: Self = table.try_into().map_err(|error| malformed(&error))?;
+        let read = Self::of_table(&table).map_err(|error| whose(text, changes, error));
+        let mut scenario = read?;
+        scenario.read_traces(folder)?;
         scenario.check()?;
         Ok(scenario)
+    }
+
+    fn of_table(table: &Table) -> Result<Self, ScenarioError> {
+        let scenario: Self = table.clone().try_into().map_err(|error| malformed(&error))?;
+        let understood = Table::try_from(&scenario).map_err(|error| malformed(&error))?;
+        match stray(table, &understood) {
+            None => Ok(scenario),
+            Some(key) => Err(malformed(&format!("nothing here takes the key {key}: leave it out"))),
+        }
     }
 
     /// As TOML, every key written out: what a run keeps beside its results.
@@ -31,5 +48,34 @@ impl Scenario {
     pub fn to_toml(&self) -> String {
         // Every field is a number, a text, a list or a table of those.
         toml::to_string_pretty(self).unwrap_or_default()
+    }
+}
+
+fn malformed(error: &dyn Display) -> ScenarioError {
+    ScenarioError::Malformed(error.to_string().trim_end().to_owned())
+}
+
+/// Where a mistake is: in the text, whose errors know their lines, or in one of the changes.
+fn whose(text: &str, changes: &[Change], error: ScenarioError) -> ScenarioError {
+    let in_text = toml::from_str::<Scenario>(text);
+    if let (Err(error), true) = (&in_text, changes.is_empty()) {
+        return malformed(error);
+    }
+    let Ok(mut table) = text.parse::<Table>() else { return error };
+    // The first change after which it is no scenario, if the text alone is one.
+    let broken = in_text.is_ok().then(|| {
+        changes.iter().find(|change| {
+            let applied = change.apply(&mut table);
+            applied.is_err() || Scenario::of_table(&table).is_err()
+        })
+    });
+    match (broken.flatten(), in_text) {
+        (Some(change), _) => {
+            let ScenarioError::Malformed(why) = error else { return error };
+            malformed(&format!("--set {}: {why}", change.words()))
+        }
+        // A text that lacks something which the changes do not bring either.
+        (None, Err(error)) => malformed(&error),
+        (None, Ok(_)) => error,
     }
 }

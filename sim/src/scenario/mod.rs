@@ -4,19 +4,26 @@
 mod built_in;
 mod check;
 mod file;
+mod search;
 mod set;
 mod speed;
+mod stray;
+mod trace;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 use crate::mechanism::Mechanism;
 use crate::strategy::Strategy;
 
 pub use built_in::{BuiltIn, built_in, built_ins};
 pub use check::ScenarioError;
+pub use search::{Family, Method, Search, Span};
 pub use set::Change;
 pub use speed::{Small, Speed};
+pub use trace::{Trace, TraceError};
 
 /// An experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -51,6 +58,9 @@ pub struct Scenario {
     /// What must come out; a run whose rules do not hold says so and ends with 1.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pass: Vec<Rule>,
+    /// Which ways of deviating are tried against the mechanism.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub search: Option<Search>,
 }
 
 /// Over which seeds an experiment is repeated.
@@ -61,6 +71,14 @@ pub struct Seeds {
     pub first: u64,
     /// How many, one after the other.
     pub count: u32,
+}
+
+impl Seeds {
+    /// Every one, in order.
+    pub fn all(self) -> impl Iterator<Item = u64> {
+        // The check keeps the last one far from the end of 64 bits.
+        (0..u64::from(self.count)).map(move |at| self.first.saturating_add(at))
+    }
 }
 
 impl Default for Seeds {
@@ -133,6 +151,8 @@ pub struct Terms {
     pub clip: bool,
     /// Whether updates that repeat others are set aside.
     pub set_aside: bool,
+    /// Whether updates that harm beyond their error are kept out of the model, and debited.
+    pub keep_out: bool,
     /// Whether updates are promised before any can be read. Without it a copier sees what it copies.
     pub commit_reveal: bool,
     /// Seconds from the offer to the last commit.
@@ -155,6 +175,7 @@ impl Default for Terms {
             aggregation: Aggregation::Mean,
             clip: true,
             set_aside: true,
+            keep_out: true,
             commit_reveal: true,
             train_s: 600.0,
             reveal_s: 120.0,
@@ -197,7 +218,7 @@ pub struct Group {
     /// Their machines.
     #[serde(default)]
     pub machine: Machine,
-    /// When they are there.
+    /// When they are there: a pattern, or a trace from a file.
     #[serde(default)]
     pub online: Online,
     /// What their work costs them.
@@ -232,7 +253,7 @@ impl Default for Machine {
 }
 
 /// When members of a group are there to answer an offer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "pattern", deny_unknown_fields)]
 pub enum Online {
     /// Always.
@@ -254,6 +275,14 @@ pub enum Online {
         peak: f64,
         /// Hours by which members differ at most.
         shift: f64,
+    },
+    /// As somebody wrote down who was there when: [`Trace`].
+    Trace {
+        /// A CSV file, by its path from the scenario's folder.
+        file: String,
+        /// What it says, once it is read.
+        #[serde(skip)]
+        trace: Option<Arc<Trace>>,
     },
 }
 

@@ -56,6 +56,12 @@ impl Change {
         self.value.to_string()
     }
 
+    /// As the command line says it.
+    #[must_use]
+    pub fn words(&self) -> String {
+        format!("{}={}", self.key(), self.value())
+    }
+
     /// Makes the change. Tables on the way are made where they are missing; what is wrong with the key or the value is
     /// found when the scenario is read.
     pub(super) fn apply(&self, table: &mut Table) -> Result<(), ScenarioError> {

@@ -6,7 +6,7 @@ use florin_learning::data::DatasetError;
 use florin_learning::engine::TrainError;
 use florin_learning::{Dataset, ModelSpec, Reference, Trainer, Training, params};
 
-use super::{Identities, Strategy};
+use super::{Identities, Strategy, scaled};
 use crate::draw::{below, direction, stream};
 use crate::population::Member;
 
@@ -45,6 +45,8 @@ pub struct Job<'a> {
     pub round: u64,
     /// The share of its rows that a member who weighs its effort trains on.
     pub effort: f64,
+    /// The numbers of the members who act together with it, where its strategy is one of several together.
+    pub clique: (usize, usize),
 }
 
 /// What a member has found out about others.
@@ -54,7 +56,7 @@ pub struct Knowledge<'a> {
     pub last_step: Option<&'a [f32]>,
     /// What the member with the most rows sent, as far as it can be read.
     pub idol: Option<&'a [f32]>,
-    /// What the members of its group learned in this round, its own among it.
+    /// What the members who act together with it learned in this round, its own among it.
     pub mates: &'a [&'a [f32]],
 }
 
@@ -72,25 +74,48 @@ pub enum ActError {
 /// What training gave, and what it took.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Learned {
-    /// The changes of the parameters, one list for each part of the rows; none where nothing is learned.
+    /// The changes of the parameters, one list for each part of the rows, empty for parts that nobody asked for; none where
+    /// nothing is learned.
     pub deltas: Vec<Vec<f32>>,
     /// Steps taken.
     pub steps: u64,
+    /// Whether it left the numbers, so that there is nothing to send.
+    pub diverged: bool,
+}
+
+impl Learned {
+    /// The change of the parameters, or the first of several.
+    #[must_use]
+    pub fn first(&self) -> Option<&Vec<f32>> {
+        self.deltas.iter().find(|delta| !delta.is_empty())
+    }
 }
 
 impl Job<'_> {
-    /// Does the training that the member's strategy takes.
+    /// Does the training that the member's strategy takes, where these of its identities were asked.
     ///
     /// # Errors
     /// [`ActError`].
-    pub fn learn(&self, engine: &mut Reference) -> Result<Learned, ActError> {
+    pub fn learn(&self, engine: &mut Reference, asked: &[u32]) -> Result<Learned, ActError> {
         let rows = &self.member.rows;
         match self.member.strategy {
             Strategy::Idle
             | Strategy::Noise { .. }
             | Strategy::Replay { .. }
             | Strategy::Plagiarise { .. } => Ok(Learned::default()),
+            // Another one of its ring trains for all.
+            Strategy::Ring { .. } if self.member.number != self.clique.0 => Ok(Learned::default()),
             Strategy::Lazy { share } => self.train_share(engine, share),
+            Strategy::Hasty { epochs } => {
+                let how = Training { epochs: epochs.min(self.how.epochs), ..self.how.clone() };
+                Job { how: &how, ..*self }.train(engine, rows, 0)
+            }
+            Strategy::Duplicate { by } => {
+                let again: Vec<usize> = (0..scaled(rows.rows() as u64, by) as usize)
+                    .map(|row| row % rows.rows())
+                    .collect();
+                self.train(engine, &rows.subset(&again)?, 0)
+            }
             Strategy::Effort => self.train_share(engine, self.effort),
             Strategy::FlipLabels { share } => {
                 let rng = &mut stream(self.seed, "flipped", [self.member.number as u64, 0]);
@@ -105,21 +130,36 @@ impl Job<'_> {
             }
             Strategy::Backdoor { share, .. } => self.train(engine, &marked(rows, share)?, 0),
             Strategy::Sybil { ids, how: Identities::Disjoint } => {
-                let (n, ids) = (rows.rows(), ids as usize);
-                let mut all = Learned::default();
-                for at in 0..ids {
-                    let part = rows.slice(n * at / ids..n * (at + 1) / ids)?;
-                    let learned = match part.rows() {
-                        0 => Learned { deltas: vec![vec![0.0; self.base.len()]], steps: 0 },
-                        _ => self.train(engine, &part, at as u64)?,
-                    };
-                    all.deltas.extend(learned.deltas);
-                    all.steps += learned.steps;
-                }
-                Ok(all)
+                self.train_parts(engine, ids, asked)
             }
             _ => self.train(engine, rows, 0),
         }
+    }
+
+    /// Trains on each identity's part of the rows, where it was asked.
+    fn train_parts(
+        &self,
+        engine: &mut Reference,
+        ids: u32,
+        asked: &[u32],
+    ) -> Result<Learned, ActError> {
+        let rows = &self.member.rows;
+        let (n, parts) = (rows.rows(), ids as usize);
+        let mut all = Learned::default();
+        for (at, identity) in (0..ids).enumerate() {
+            if !asked.contains(&identity) {
+                all.deltas.push(Vec::new());
+                continue;
+            }
+            let part = rows.slice(n * at / parts..n * (at + 1) / parts)?;
+            let learned = match part.rows() {
+                0 => Learned { deltas: vec![vec![0.0; self.base.len()]], ..Learned::default() },
+                _ => self.train(engine, &part, at as u64)?,
+            };
+            all.deltas.extend(learned.deltas);
+            all.steps += learned.steps;
+        }
+        Ok(all)
     }
 
     fn train_share(&self, engine: &mut Reference, share: f64) -> Result<Learned, ActError> {
@@ -142,7 +182,7 @@ impl Job<'_> {
         let go_on = &mut |_| ControlFlow::Continue(());
         let trained = engine.train(self.model, self.base, rows, self.how, seed, go_on)?;
         let delta = trained.params.iter().zip(self.base).map(|(new, old)| new - old).collect();
-        Ok(Learned { deltas: vec![delta], steps: trained.steps })
+        Ok(Learned { deltas: vec![delta], steps: trained.steps, diverged: false })
     }
 }
 
@@ -182,7 +222,10 @@ pub fn triggered(rows: &Dataset) -> Result<Dataset, DatasetError> {
 pub fn act(job: &Job<'_>, learned: &Learned, knows: &Knowledge<'_>) -> Vec<Sent> {
     let (member, size) = (job.member, job.base.len());
     let zero = || vec![0.0; size];
-    let own = || learned.deltas.first().cloned().unwrap_or_else(zero);
+    let own = || learned.first().cloned().unwrap_or_else(zero);
+    if learned.diverged {
+        return Vec::new();
+    }
     let rng = &mut stream(job.seed, "act", [member.number as u64, job.round]);
     let mut under = |delta: &[f32], noise: f64| {
         if noise == 0.0 {
@@ -207,7 +250,11 @@ pub fn act(job: &Job<'_>, learned: &Learned, knows: &Knowledge<'_>) -> Vec<Sent>
         }
         Strategy::SignFlip { by } => vec![sum(&zero(), &own(), -by)],
         Strategy::Alie { z } => vec![a_little(knows.mates, size, z)],
-        Strategy::Collude { noise } => vec![under(&a_little(knows.mates, size, 0.0), noise)],
+        // Who should have trained for the ring is not there.
+        Strategy::Ring { .. } if knows.mates.is_empty() => Vec::new(),
+        Strategy::Collude { noise, .. } | Strategy::Ring { noise, .. } => {
+            vec![under(&a_little(knows.mates, size, 0.0), noise)]
+        }
         Strategy::Sybil { ids, how } => match how {
             Identities::Same => vec![own(); ids as usize],
             Identities::Disjoint => learned.deltas.clone(),

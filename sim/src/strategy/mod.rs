@@ -8,6 +8,8 @@ pub use act::{ActError, Job, Knowledge, Learned, Sent, TRIGGER_FEATURES, act, tr
 
 /// Identities that one member may have.
 pub const IDENTITIES_MAX: u32 = 8;
+/// How many times its rows a member may declare.
+pub const TIMES_MAX: f64 = 1_000.0;
 
 /// What a member does. Lengths are relative to an honest update or to the last public step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -20,6 +22,11 @@ pub enum Strategy {
     Lazy {
         /// The share.
         share: f64,
+    },
+    /// Trains on all of its rows, but passes over them so often only, where the task asks for more.
+    Hasty {
+        /// Passes.
+        epochs: u32,
     },
     /// Chooses in each round how much of its rows to train on: what has earned most until now, or, in one of ten rounds,
     /// something else.
@@ -77,12 +84,23 @@ pub enum Strategy {
         /// With what.
         how: Identities,
     },
-    /// With all others of its group: each sends the mean of what they learned, under so much noise.
+    /// With others of its group: each sends the mean of what they learned, under so much noise.
     Collude {
         /// The noise's length beside the mean's.
         noise: f64,
+        /// How many act together: 2 for pairs, 3 for triples; all of the group where it is 0 or missing.
+        #[serde(default)]
+        size: u32,
     },
-    /// Declares so many times its rows, and bonds what they take.
+    /// With others of its group: one of them trains, and each sends what that one learned, under so much noise.
+    Ring {
+        /// The noise's length beside the update's.
+        noise: f64,
+        /// How many act together, as for `collude`.
+        #[serde(default)]
+        size: u32,
+    },
+    /// Has each of its rows so many times, trains on all of them, declares them, and bonds what they take.
     Duplicate {
         /// How many times.
         by: f64,
@@ -116,11 +134,15 @@ impl Strategy {
             Self::Honest | Self::Effort | Self::Idle => Vec::new(),
             Self::Lazy { share } | Self::FlipLabels { share } => vec![("share", share, 0.0, 1.0)],
             Self::Noise { scale } => vec![("scale", scale, 0.0, 1_000.0)],
-            Self::Replay { noise } | Self::Plagiarise { noise } | Self::Collude { noise } => {
+            Self::Hasty { epochs } => vec![("epochs", f64::from(epochs), 1.0, 1_000.0)],
+            Self::Replay { noise } | Self::Plagiarise { noise } => {
                 vec![("noise", noise, 0.0, 100.0)]
             }
+            Self::Collude { noise, size } | Self::Ring { noise, size } => {
+                vec![("noise", noise, 0.0, 100.0), ("size", f64::from(size), 0.0, 10_000.0)]
+            }
             Self::Scale { by } | Self::SignFlip { by } => vec![("by", by, 0.0, 1_000.0)],
-            Self::Duplicate { by } | Self::Inflate { by } => vec![("by", by, 1.0, 1_000.0)],
+            Self::Duplicate { by } | Self::Inflate { by } => vec![("by", by, 1.0, TIMES_MAX)],
             Self::Alie { z } => vec![("z", z, -100.0, 100.0)],
             Self::Backdoor { share, boost } => {
                 vec![("share", share, 0.0, 1.0), ("boost", boost, 0.0, 1_000.0)]
@@ -140,6 +162,24 @@ impl Strategy {
         }
     }
 
+    /// How many times a member's bond covers its rows.
+    #[must_use]
+    pub fn copies(&self) -> f64 {
+        match self {
+            Self::Duplicate { by } => *by,
+            _ => 1.0,
+        }
+    }
+
+    /// How many members of a group act together; 0 for all of them.
+    #[must_use]
+    pub fn clique(&self) -> usize {
+        match self {
+            Self::Collude { size, .. } | Self::Ring { size, .. } => *size as usize,
+            _ => 0,
+        }
+    }
+
     /// Whether it is what the task asks for, to its best knowledge.
     #[must_use]
     pub fn is_honest(&self) -> bool {
@@ -149,16 +189,20 @@ impl Strategy {
     /// The rows that identity `at` of a member with so many rows declares, and those that its bond covers.
     #[must_use]
     pub fn rows(&self, rows: u64, at: u32) -> (u64, u64) {
-        let times = |by: f64| ((rows as f64 * by).round() as u64).max(1);
         match self {
             Self::Sybil { ids, .. } => {
                 let (ids, at) = (u64::from(*ids), u64::from(at));
                 let part = (rows * (at + 1) / ids - rows * at / ids).max(1);
                 (part, part)
             }
-            Self::Duplicate { by } => (times(*by), times(*by)),
-            Self::Inflate { by } => (times(*by), rows),
+            Self::Duplicate { by } => (scaled(rows, *by), scaled(rows, *by)),
+            Self::Inflate { by } => (scaled(rows, *by), rows),
             _ => (rows, rows),
         }
     }
+}
+
+/// So many times as many rows, one at least.
+fn scaled(rows: u64, by: f64) -> u64 {
+    ((rows as f64 * by).round() as u64).max(1)
 }

@@ -18,11 +18,14 @@ mod play;
 mod small;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use florin_contribution::NanoError;
 use florin_protocol::{AmountError, PayError};
 use serde::Serialize;
 
+use crate::games::Watch;
+use crate::measure::figures;
 use crate::play::{Played, SimError};
 use crate::results::{Results, honest_instead};
 use crate::scenario::Scenario;
@@ -219,12 +222,8 @@ pub fn play(scenario: &Scenario, seed: u64, threads: usize) -> Result<Played, Si
 ///
 /// # Errors
 /// [`SimError`].
-pub fn run(
-    scenario: &Scenario,
-    threads: usize,
-    watch: &(dyn Fn(usize, usize) + Sync),
-) -> Result<Results, SimError> {
-    let mut markets = vec![(None, scenario.clone())];
+pub fn run(scenario: &Scenario, threads: usize, watch: Watch<'_>) -> Result<Results, SimError> {
+    let mut markets = vec![(None, Arc::new(scenario.clone()))];
     markets.extend(honest_instead(scenario).into_iter().map(|(at, changed)| (Some(at), changed)));
     let seeds = scenario.seeds;
     let all = markets.len() * seeds.count as usize;
@@ -245,7 +244,8 @@ pub fn run(
         }
         fit.get_or_insert(own);
     }
-    Ok(Results::of(scenario, played, &honest, fit))
+    let all = played.iter().zip(&honest).map(|(game, honest)| figures(game, honest)).collect();
+    Ok(Results::of(scenario, played, all, fit))
 }
 
 #[cfg(test)]

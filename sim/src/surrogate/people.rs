@@ -40,7 +40,8 @@ impl Person {
     /// The chance that it is there when a round opens.
     pub(super) fn share_online(&self, online: &Online, at_ms: u64) -> f64 {
         match online {
-            Online::Always => 1.0,
+            // A trace is not taken by a surrogate.
+            Online::Always | Online::Trace { .. } => 1.0,
             Online::Often { share } => *share,
             Online::Daily { low, high, peak, .. } => {
                 let hour = at_ms as f64 / DAY.1 + f64::from(self.shift) - peak;
@@ -93,11 +94,15 @@ fn person(
         (around(machine.steps_per_second), around(machine.megabits_per_second) * MEGABIT);
     let shift = match group.online {
         Online::Daily { shift, .. } => shift * (unit(rng) - 0.5),
-        Online::Always | Online::Often { .. } => 0.0,
+        Online::Always | Online::Often { .. } | Online::Trace { .. } => 0.0,
     };
     let (learning, terms) = (&scenario.learning, &scenario.task);
     let trained = rows_trained(group.strategy, rows);
-    let steps = (u64::from(learning.epochs) * trained.div_ceil(u64::from(learning.batch))) as f64;
+    let epochs = match group.strategy {
+        Strategy::Hasty { epochs } => epochs.min(learning.epochs),
+        _ => learning.epochs,
+    };
+    let steps = (u64::from(epochs) * trained.div_ceil(u64::from(learning.batch))) as f64;
     let sends = bytes / line;
     let (declared, covered) = group.strategy.rows(rows, 0);
     let bond = (covered as f64 * terms.bond_per_row).max(terms.bond_min);
@@ -122,6 +127,7 @@ fn rows_trained(strategy: Strategy, rows: u64) -> u64 {
         | Strategy::Replay { .. }
         | Strategy::Plagiarise { .. } => 0,
         Strategy::Lazy { share } => (rows as f64 * share).round() as u64,
+        Strategy::Duplicate { by } => (rows as f64 * by).round() as u64,
         _ => rows,
     }
 }

@@ -67,6 +67,7 @@ impl<'a> Surrogate<'a> {
             rounds: 0,
             asked: 0,
             refused: 0,
+            debited: 0,
             earned: 0.0,
             cost: 0.0,
             score: 0.0,
@@ -100,11 +101,13 @@ impl<'a> Surrogate<'a> {
     }
 
     fn round(&mut self, round: u32) -> Result<(), SurrogateError> {
-        let cohort = self.cohort(round);
+        let (there, cohort) = self.cohort(round);
         let came = self.who_comes(&cohort, round);
         let mut row = RoundOutcomeRow {
             round,
             at_ms: self.at_ms(round),
+            settled: false,
+            there,
             asked: cohort.len(),
             updates: came.iter().map(|chunk| chunk.sent.len() + chunk.set_aside.len()).sum(),
             excluded: 0,
@@ -135,7 +138,7 @@ impl<'a> Surrogate<'a> {
         let kept = scores.iter().filter(|score| !score.excluded);
         let improvement: i64 = kept.map(|score| score.score_nano).sum();
         row.excluded = scores.iter().filter(|score| score.excluded).count();
-        row.improvement = improvement as f64 / 1e9;
+        (row.settled, row.improvement) = (true, improvement as f64 / 1e9);
         let floor = self.fit.curve.floor.min(self.loss);
         self.loss = (self.loss - row.improvement).max(floor);
         row.accuracy = self.fit.curve.accuracy(self.loss);
@@ -184,6 +187,7 @@ impl<'a> Surrogate<'a> {
         let member = &mut self.members[sent.member];
         member.rounds += 1;
         member.refused += u32::from(score.excluded);
+        member.debited += u32::from(!line.debit.is_zero());
         member.score += score.score_nano as f64 / 1e9;
         member.cost += cost;
         if let Some(sum) = member.by_round.get_mut(half) {
@@ -224,8 +228,8 @@ impl<'a> Surrogate<'a> {
         sent.iter().map(score).collect()
     }
 
-    /// Who is asked: of those who are there and whose bond still covers the least one, every choice equally likely.
-    fn cohort(&self, round: u32) -> Vec<usize> {
+    /// How many are there, and who is asked: of those who are there and whose bond still covers the least one, every choice equally likely.
+    fn cohort(&self, round: u32) -> (usize, Vec<usize>) {
         let (round_seed, at_ms) = (u64::from(round), self.at_ms(round));
         let starts: Vec<usize> = (0..self.people.len()).step_by(CHUNK).collect();
         let there = each(
@@ -248,6 +252,7 @@ impl<'a> Surrogate<'a> {
             },
         );
         let mut there: Vec<usize> = there.concat();
+        let all = there.len();
         let wanted = (self.scenario.task.cohort as usize).min(there.len());
         let rng = &mut stream(self.seed, "surrogate cohort", [round_seed, 0]);
         for at in 0..wanted {
@@ -256,7 +261,7 @@ impl<'a> Surrogate<'a> {
         }
         there.truncate(wanted);
         there.sort_unstable();
-        there
+        (all, there)
     }
 
     /// What the cohort sends.
@@ -316,6 +321,7 @@ impl<'a> Surrogate<'a> {
             groups: self.scenario.population.keys().cloned().collect(),
             accuracy_before: self.fit.curve.accuracy(self.fit.loss_before),
             backdoor: f64::NAN,
+            returned: florins(self.spec.budget.data.minus(self.paid)?),
             balanced: self.is_exact && paid == self.paid && paid <= self.spec.budget.data,
             members: self.members,
             rounds: self.rounds,

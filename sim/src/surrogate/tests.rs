@@ -1,6 +1,7 @@
 //! Fits of a small market, and what is drawn from them.
 
 use super::*;
+use crate::results::Program;
 
 /// Honest members and some who teach wrong labels, small enough for a development build.
 fn market() -> Scenario {
@@ -26,7 +27,8 @@ fn the_same_seed_gives_the_same_market_on_any_number_of_threads_and_no_money_is_
     let four = played(&scenario, 4);
     // As text: what was not measured is no number, and equals nothing.
     assert_eq!(format!("{:?}", one.played), format!("{:?}", four.played));
-    assert_eq!(one.to_json("x"), four.to_json("x"));
+    let program = Program { version: "0", commit: "unknown" };
+    assert_eq!(one.to_json(&program), four.to_json(&program));
     let game = one.played.first().unwrap();
     assert!(game.balanced);
     let paid: f64 = game.rounds.iter().map(|round| round.spent).sum();

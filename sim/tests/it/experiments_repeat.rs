@@ -1,6 +1,6 @@
 //! The same seed gives the same bytes, whatever the number of threads; another seed gives others.
 
-use florin_sim::results::run;
+use florin_sim::results::{Program, run};
 use florin_sim::{Scenario, play};
 
 fn small() -> Scenario {
@@ -21,7 +21,7 @@ fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
     let files = |threads| {
         let folder = tempfile::tempdir().unwrap();
         let results = run(&scenario, threads, &|_, _| {}).unwrap();
-        results.write(folder.path(), "test").unwrap();
+        results.write(folder.path(), &Program { version: "1", commit: "abc" }).unwrap();
         let mut all: Vec<(String, Vec<u8>)> = std::fs::read_dir(folder.path())
             .unwrap()
             .map(|entry| {
@@ -34,7 +34,7 @@ fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
         all
     };
     let one = files(1);
-    assert_eq!(one.len(), 7);
+    assert_eq!(one.len(), 11);
     assert_eq!(one, files(2));
     assert_eq!(one, files(5));
 }

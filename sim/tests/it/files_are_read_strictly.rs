@@ -32,10 +32,41 @@ fn unknown_keys_and_impossible_values_are_named() {
         ),
         ("pass=[{measure=\"gini\"}]", "a rule needs at_least or at_most"),
         ("name=a b", "name = a b"),
+        (
+            "population.honest.strategy={act=\"honest\", share=1}",
+            "key population.honest.strategy.share",
+        ),
+        ("mechanism={rule=\"own\", price=1}", "takes the key mechanism.price"),
+        ("population.honest.online={pattern=\"always\", share=1}", "honest.online.share"),
+        ("seeds.first=9223372036854775807", "seeds.first = 9223372036854775807: must leave room"),
+        ("learning.hidden=[4096, 4096, 4096]", "too many numbers"),
     ] {
         let said = refused(&[change]);
         assert!(said.contains(says), "{change}: {said}");
     }
+}
+
+#[test]
+fn what_no_machine_holds_and_no_ledger_counts_is_refused() {
+    let said = refused(&["learning.jitter=0.1", "population.honest.rows=[2, 1000000]"]);
+    assert!(said.contains("population = 10000000: members may have 2000000 rows"), "{said}");
+    let rows = "population.honest.rows=[2, 190000]";
+    let said = refused(&["learning.jitter=0.1", rows, "task.bond_per_row=1e9"]);
+    assert!(said.contains("task.bond_per_row") && said.contains("florins: at most 1e15"), "{said}");
+}
+
+#[test]
+fn a_mistake_is_found_where_it_was_made() {
+    let text =
+        "name = 'a'\nquestion = 'Where?'\nrounds = 2\n[population.honest]\ncount = 2\nrowz = 3\n";
+    let change: Change = "rounds=3".parse().unwrap();
+    let in_text = Scenario::read(text, &[change]).unwrap_err().to_string();
+    assert!(in_text.contains("line 6") && in_text.contains("rowz"), "{in_text}");
+    let said = refused(&["rounds=3", "population.honest.rowz=3", "seeds.count=2"]);
+    assert!(said.contains("--set population.honest.rowz=3: "), "{said}");
+    // What the text lacks, a change may bring.
+    let short = "name = 'a'\nquestion = 'Where?'\n[population.honest]\ncount = 2\n";
+    assert_eq!(Scenario::read(short, &["rounds=3".parse().unwrap()]).unwrap().rounds, 3);
 }
 
 #[test]

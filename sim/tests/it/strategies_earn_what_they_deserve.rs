@@ -67,6 +67,9 @@ fn every_mechanism_and_every_strategy_plays_to_the_end() {
         "{ act = 'sybil', ids = 3, how = 'same' }",
         "{ act = 'sybil', ids = 3, how = 'noisy' }",
         "{ act = 'collude', noise = 0.1 }",
+        "{ act = 'collude', noise = 0.1, size = 2 }",
+        "{ act = 'ring', noise = 0.1, size = 3 }",
+        "{ act = 'hasty', epochs = 1 }",
         "{ act = 'duplicate', by = 3.0 }",
     ] {
         let results = beside(strategy, "");

@@ -1,50 +1,43 @@
-//! `florin sim compare`: two results beside each other.
+//! `florin sim compare`: results beside each other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use florin_sim::measure::Interval;
+use florin_sim::results::{Name, Side, WriteError, figure, sides_page};
 use serde::Serialize;
-use serde_json::Value;
 
-use super::run::figure;
+use super::{PROGRAM, not_written, tried};
 use crate::cli::SimCompare;
 use crate::failure::{Exit, Failure};
 use crate::show::{self, Cell, DIM, NOTE, Table};
 
-/// A figure's mean and interval.
-#[derive(Clone, Copy, Debug, Serialize)]
-struct Figure {
-    mean: f64,
-    low: f64,
-    high: f64,
-    count: u64,
-}
+/// The page's name in its folder.
+pub(super) const PAGE: &str = "report.html";
 
 /// A figure in both results.
 #[derive(Clone, Debug, Serialize)]
 struct Both {
     group: Option<String>,
     measure: String,
-    a: Option<Figure>,
-    b: Option<Figure>,
+    a: Option<Interval>,
+    b: Option<Interval>,
     /// Whether the intervals do not even touch.
     apart: bool,
 }
 
-type Name = (Option<String>, String);
-
 pub(super) fn run(command: &SimCompare) -> anyhow::Result<Exit> {
-    let (a, b) = (read(&command.a)?, read(&command.b)?);
-    let names: std::collections::BTreeSet<&Name> = a.keys().chain(b.keys()).collect();
-    let both = names.into_iter().map(|name| {
-        let (a, b) = (a.get(name).copied(), b.get(name).copied());
-        // An interval of one seed is none.
-        let apart = a
-            .zip(b)
-            .is_some_and(|(a, b)| a.count.min(b.count) > 1 && (a.high < b.low || b.high < a.low));
-        Both { group: name.0.clone(), measure: name.1.clone(), a, b, apart }
-    });
-    let both: Vec<Both> = both.collect();
+    let mut sides = vec![side(&command.a)?, side(&command.b)?];
+    for folder in &command.more {
+        sides.push(side(folder)?);
+    }
+    if let Some(folder) = &command.out {
+        tried(Some(folder))?;
+        page("Results beside each other", &sides, folder)?;
+    }
+    let empty = BTreeMap::new();
+    let of = |at: usize| sides.get(at).map_or(&empty, |side| &side.measures);
+    let both = both(of(0), of(1));
     if command.json.json {
         show::json(&both)?;
         return Ok(Exit::Done);
@@ -65,36 +58,46 @@ pub(super) fn run(command: &SimCompare) -> anyhow::Result<Exit> {
         ]);
     }
     table.print();
+    if let Some(folder) = &command.out {
+        anstream::println!("\n{DIM}written to{DIM:#} {}", folder.join(PAGE).display());
+    }
     Ok(Exit::Done)
 }
 
-fn mean(figure_of: Option<Figure>) -> Cell {
+fn both(a: &BTreeMap<Name, Interval>, b: &BTreeMap<Name, Interval>) -> Vec<Both> {
+    let names: BTreeSet<&Name> = a.keys().chain(b.keys()).collect();
+    let both = names.into_iter().map(|name| {
+        let (a, b) = (a.get(name).copied(), b.get(name).copied());
+        // An interval of one seed is none.
+        let apart = a
+            .zip(b)
+            .is_some_and(|(a, b)| a.count.min(b.count) > 1 && (a.high < b.low || b.high < a.low));
+        Both { group: name.0.clone(), measure: name.1.clone(), a, b, apart }
+    });
+    both.collect()
+}
+
+/// Writes a page of results beside each other.
+pub(super) fn page(title: &str, sides: &[Side], folder: &Path) -> anyhow::Result<()> {
+    let path = folder.join(PAGE);
+    std::fs::write(&path, sides_page(title, sides, &PROGRAM))
+        .map_err(|error| not_written(&WriteError { path, why: error.to_string() }).into())
+}
+
+fn mean(figure_of: Option<Interval>) -> Cell {
     figure_of.map_or_else(|| "–".to_owned(), |f| figure(f.mean)).into()
 }
 
-fn range(figure_of: Option<Figure>) -> Cell {
+fn range(figure_of: Option<Interval>) -> Cell {
     let text =
         figure_of.map_or_else(String::new, |f| format!("{} to {}", figure(f.low), figure(f.high)));
     Cell::styled(text, DIM)
 }
 
-fn read(folder: &Path) -> anyhow::Result<BTreeMap<Name, Figure>> {
-    let path = folder.join("results.json");
-    let wrong = |why: String| {
-        let right = "name a folder that `florin sim run --out` wrote";
-        Failure::input("RESULTS_UNREADABLE", format!("{}: {why}; {right}", path.display()))
-    };
-    let text = std::fs::read_to_string(&path).map_err(|error| wrong(error.to_string()))?;
-    let value: Value = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-    let measures =
-        value["measures"].as_array().ok_or_else(|| wrong("it has no measures".to_owned()))?;
-    let read = measures.iter().filter_map(|m| {
-        let number = |key: &str| m.get(key).and_then(Value::as_f64);
-        let group = m["group"].as_str().map(str::to_owned);
-        let count = m.get("count").and_then(Value::as_u64)?;
-        let (mean, low, high) = (number("mean")?, number("low")?, number("high")?);
-        let figure = Figure { mean, low, high, count };
-        Some(((group, m["measure"].as_str()?.to_owned()), figure))
-    });
-    Ok(read.collect())
+fn side(folder: &Path) -> anyhow::Result<Side> {
+    let label = folder
+        .file_name()
+        .map_or_else(|| folder.display().to_string(), |name| name.to_string_lossy().into_owned());
+    let read = Side::read(folder, &label);
+    Ok(read.map_err(|error| Failure::input("RESULTS_UNREADABLE", error.to_string()))?)
 }

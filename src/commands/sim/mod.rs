@@ -1,16 +1,19 @@
 //! `florin sim`: experiments on what honesty and its alternatives earn.
 
+mod attack;
 mod compare;
 mod faults;
 mod fit;
+mod replay;
 mod run;
 mod sweep;
 
 use std::io::IsTerminal;
 use std::path::Path;
 
-use florin_sim::scenario::{ScenarioError, built_in, built_ins};
-use florin_sim::{Scenario, SimError};
+use florin_sim::results::{Program, Results, WriteError, try_folder};
+use florin_sim::scenario::{Change, ScenarioError, built_in, built_ins};
+use florin_sim::{Halted, Scenario, SimError, Watch};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
@@ -26,6 +29,8 @@ pub(super) fn run(command: Sim) -> anyhow::Result<Exit> {
             Ok(Exit::Done)
         }
         Sim::Run(run) => run::run(&run),
+        Sim::Attack(attack) => attack::run(&attack),
+        Sim::Replay(replay) => replay::run(&replay),
         Sim::Sweep(sweep) => sweep::run(&sweep),
         Sim::Compare(compare) => compare::run(&compare),
         Sim::Faults(faults) => faults::run(&faults),
@@ -52,7 +57,13 @@ fn list(list: &SimList) -> anyhow::Result<Exit> {
 /// A scenario that comes with the program, or a file, with its changes.
 fn read(what: &ScenarioArg) -> anyhow::Result<Scenario> {
     let text = text_of(&what.scenario)?;
-    Scenario::read(&text, &what.changes).map_err(|error| refused(&error))
+    read_text(what, &text, &what.changes)
+}
+
+/// The same from its text.
+fn read_text(what: &ScenarioArg, text: &str, changes: &[Change]) -> anyhow::Result<Scenario> {
+    let folder = Path::new(&what.scenario).parent().unwrap_or(Path::new("."));
+    Scenario::read_in(folder, text, changes).map_err(|error| refused(&error))
 }
 
 fn text_of(name: &str) -> anyhow::Result<String> {
@@ -67,13 +78,25 @@ fn text_of(name: &str) -> anyhow::Result<String> {
 }
 
 fn refused(error: &ScenarioError) -> anyhow::Error {
-    let code = match error {
-        ScenarioError::Malformed(_) => "SCENARIO_MALFORMED",
-        ScenarioError::Value { .. } => "SCENARIO_VALUE",
-        ScenarioError::Change(_) => "SCENARIO_CHANGE",
-        ScenarioError::Unknown { .. } => "SCENARIO_UNKNOWN",
-    };
-    Failure::input(code, error.to_string()).into()
+    Failure::input(error.code(), error.to_string()).into()
+}
+
+/// A folder for results is tried before anything is played.
+fn tried(folder: Option<&Path>) -> anyhow::Result<()> {
+    folder.map_or(Ok(()), |folder| try_folder(folder).map_err(|error| not_written(&error).into()))
+}
+
+fn not_written(error: &WriteError) -> Failure {
+    Failure::fault("RESULTS_NOT_WRITTEN", error.to_string())
+}
+
+/// A game that came to a halt: where members cannot train as the scenario asks, that is its mistake.
+fn halted(error: &Halted) -> anyhow::Error {
+    let said = format!("{}: {}", PROGRAM.game(error.seed), error.error);
+    match &error.error {
+        SimError::Act(_) => Failure::input("SIM_TRAINING", said).into(),
+        _ => Failure::fault("SIM_HALTED", said).into(),
+    }
 }
 
 /// The scenario with the seeds that were asked for.
@@ -90,11 +113,12 @@ fn threads(asked: Option<u16>) -> usize {
 }
 
 /// Plays with a bar that says how much is left, on a terminal.
-fn played(
-    scenario: &Scenario,
-    threads: usize,
-    what: &str,
-) -> anyhow::Result<florin_sim::results::Results> {
+fn played(scenario: &Scenario, threads: usize, what: &str) -> anyhow::Result<Results> {
+    let results = watched(what, |watch| florin_sim::results::run(scenario, threads, watch));
+    results.map_err(|error: Halted| halted(&error))
+}
+
+fn watched<T>(what: &str, play: impl FnOnce(Watch<'_>) -> T) -> T {
     let bar = std::io::stderr().is_terminal().then(|| {
         let bar = ProgressBar::new(0);
         let template = "{spinner} {pos}/{len} games {bar:24} {eta} left  {msg}";
@@ -110,12 +134,13 @@ fn played(
             bar.set_position(done as u64);
         }
     };
-    let results = florin_sim::results::run(scenario, threads, &watch);
+    let came = play(&watch);
     if let Some(bar) = bar {
         bar.finish_and_clear();
     }
-    results.map_err(|error: SimError| Failure::fault("SIM_HALTED", error.to_string()).into())
+    came
 }
 
-/// The program's version, as results carry it.
-const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// This program, as results name it.
+const PROGRAM: Program<'static> =
+    Program { version: env!("CARGO_PKG_VERSION"), commit: env!("FLORIN_COMMIT") };

@@ -1,24 +1,22 @@
 //! `florin sim run`.
 
-use florin_sim::measure::Measured;
-use florin_sim::results::Results;
+use florin_sim::measure::{Measured, RATIOS};
+use florin_sim::results::{Results, figure};
 
-use super::{VERSION, played, read, threads, with_seeds};
+use super::{PROGRAM, not_written, played, read, threads, tried, with_seeds};
 use crate::cli::SimRun;
-use crate::failure::{Exit, Failure};
+use crate::failure::Exit;
 use crate::show::{self, BAD, Cell, DIM, GOOD, HEAD, Table};
 
 pub(super) fn run(command: &SimRun) -> anyhow::Result<Exit> {
     let scenario = with_seeds(read(&command.what)?, &command.play)?;
+    tried(command.out.as_deref())?;
     let results = played(&scenario, threads(command.play.threads), &scenario.name)?;
     if let Some(folder) = &command.out {
-        let failed = |error: florin_sim::results::WriteError| {
-            Failure::fault("RESULTS_NOT_WRITTEN", error.to_string())
-        };
-        results.write(folder, VERSION).map_err(failed)?;
+        results.write(folder, &PROGRAM).map_err(|error| not_written(&error))?;
     }
     if command.json.json {
-        show::json(&results.to_json(VERSION))?;
+        show::json(&results.to_json(&PROGRAM))?;
     } else {
         print(&results);
         super::fit::print(&results);
@@ -66,6 +64,12 @@ pub(super) fn print(results: &Results) {
         let (name, one) = (measured.key.measure.replace('_', " "), Some(measured));
         table.row([name.into(), mean(one), range(one)]);
     }
+    // A ratio over nothing is none: that is said too.
+    for (name, _, below) in RATIOS.iter().filter(|(name, ..)| results.measure(name, None).is_none())
+    {
+        let why = Cell::styled(format!("{below} is not positive beyond chance"), DIM);
+        table.row([name.replace('_', " ").into(), "none".into(), why]);
+    }
     table.print();
     if results.rules.is_empty() {
         return;
@@ -73,8 +77,10 @@ pub(super) fn print(results: &Results) {
     anstream::println!();
     let mut table = Table::new(&["rule", ">value", ""]);
     for judged in &results.rules {
+        let worst = judged.worst.map(|seed| format!(", most in {}", PROGRAM.game(seed)));
         let (mark, style) = if judged.holds { ("holds", GOOD) } else { ("BROKEN", BAD) };
-        let value = judged.value.map_or_else(|| "no such measure".to_owned(), figure);
+        let mark = format!("{mark}{}", worst.unwrap_or_default());
+        let value = judged.value.map_or_else(|| "none".to_owned(), figure);
         table.row([judged.rule.as_str().into(), value.into(), Cell::styled(mark, style)]);
     }
     table.print();
@@ -93,37 +99,4 @@ fn range(measured: Option<&Measured>) -> Cell {
 
 fn percent(measured: Option<&Measured>) -> Cell {
     measured.map_or_else(String::new, |m| format!("{:.0} %", m.interval.mean * 100.0)).into()
-}
-
-/// A figure with as many decimals as it needs to be told from its neighbours.
-pub(super) fn figure(value: f64) -> String {
-    let decimals = match value.abs() {
-        v if v >= 1_000.0 => 0,
-        v if v >= 10.0 => 1,
-        v if v >= 1.0 => 2,
-        _ => 3,
-    };
-    // No minus before zeros.
-    let text = format!("{value:.decimals$}");
-    let is_zero = text.chars().all(|c| matches!(c, '-' | '0' | '.'));
-    if is_zero { text.trim_start_matches('-').to_owned() } else { text }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::figure;
-
-    #[test]
-    fn figures_have_the_decimals_they_need() {
-        for (value, text) in [
-            (0.0, "0.000"),
-            (-0.0001, "0.000"),
-            (0.1234, "0.123"),
-            (-3.456, "-3.46"),
-            (12.34, "12.3"),
-            (12_345.6, "12346"),
-        ] {
-            assert_eq!(figure(value), text);
-        }
-    }
 }

@@ -4,13 +4,17 @@
 use std::fs;
 use std::path::Path;
 
+use florin_protocol::blob_digest;
 use florin_sim::Scenario;
 use florin_sim::draw::{below, stream};
+use florin_sim::results::{Side, figure};
 use florin_sim::scenario::Change;
 use serde_json::{Value, json};
 
-use super::run::figure;
-use super::{VERSION, played, refused, text_of, threads, with_seeds};
+use super::compare::page;
+use super::{
+    PROGRAM, not_written, played, read_text, refused, text_of, threads, tried, with_seeds,
+};
 use crate::cli::SimSweep;
 use crate::failure::{Exit, Failure};
 use crate::show::{self, DIM, Table};
@@ -19,6 +23,11 @@ use crate::show::{self, DIM, Table};
 const POINTS_MAX: usize = 10_000;
 /// Values of one key.
 const VALUES_MAX: usize = 1_000;
+
+/// Letters of a folder's name before its digest.
+const NAME: usize = 180;
+/// Digits of the digest.
+const DIGEST: usize = 8;
 
 /// One combination.
 type Point = Vec<Change>;
@@ -31,12 +40,12 @@ pub(super) fn run(command: &SimSweep) -> anyhow::Result<Exit> {
     let text = text_of(&command.what.scenario)?;
     let scenarios = points.iter().map(|point| {
         let changes: Vec<Change> = command.what.changes.iter().chain(point).cloned().collect();
-        let scenario = Scenario::read(&text, &changes).map_err(|error| refused(&error))?;
-        with_seeds(scenario, &command.play)
+        with_seeds(read_text(&command.what, &text, &changes)?, &command.play)
     });
     // All of them are checked before the first is played.
     let scenarios = scenarios.collect::<anyhow::Result<Vec<Scenario>>>()?;
-    let mut rows = Vec::new();
+    tried(Some(&command.out))?;
+    let (mut rows, mut sides) = (Vec::new(), Vec::new());
     for (at, (point, scenario)) in points.iter().zip(&scenarios).enumerate() {
         let folder = command.out.join(name_of(point));
         let found = kept(&folder, scenario);
@@ -45,15 +54,15 @@ pub(super) fn run(command: &SimSweep) -> anyhow::Result<Exit> {
             None => {
                 let what = format!("{} of {}", at + 1, points.len());
                 let results = played(scenario, threads(command.play.threads), &what)?;
-                let failed = |error: florin_sim::results::WriteError| {
-                    Failure::fault("RESULTS_NOT_WRITTEN", error.to_string())
-                };
-                results.write(&folder, VERSION).map_err(failed)?;
-                results.to_json(VERSION)
+                results.write(&folder, &PROGRAM).map_err(|error| not_written(&error))?;
+                results.to_json(&PROGRAM)
             }
         };
         rows.push(json!({ "changes": words(point), "results": results }));
+        sides.push(side(&folder, point)?);
     }
+    let question = scenarios.first().map(|scenario| scenario.question.as_str());
+    page(question.unwrap_or_default(), &sides, &command.out)?;
     if command.json.json {
         show::json(&rows)?;
     } else {
@@ -63,15 +72,34 @@ pub(super) fn run(command: &SimSweep) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
+/// A combination's folder, read again for the page.
+fn side(folder: &Path, point: &Point) -> anyhow::Result<Side> {
+    let short = |change: &Change| {
+        let key = change.key();
+        let last = key.rsplit('.').next().unwrap_or(&key).to_owned();
+        format!("{last} {}", change.value().trim_matches('"'))
+    };
+    let label: Vec<String> = point.iter().map(short).collect();
+    let side = Side::read(folder, &label.join(", "));
+    let mut side = side.map_err(|error| Failure::input("RESULTS_UNREADABLE", error.to_string()))?;
+    side.settings = point.iter().map(|change| (change.key(), change.value())).collect();
+    Ok(side)
+}
+
 /// Every combination, the last key turning fastest.
 fn grid(vary: &[String]) -> anyhow::Result<Vec<Point>> {
     let mut points: Vec<Point> = vec![Vec::new()];
     for axis in vary {
         let wrong = |why: &str| Failure::input("SWEEP_AXIS", format!("--vary {axis}: {why}"));
         let (key, values) = axis.split_once('=').ok_or_else(|| wrong("write KEY=V1,V2"))?;
-        let values: Vec<&str> = values.split(',').map(str::trim).collect();
+        let values = split(values);
         if values.len() > VALUES_MAX || values.iter().any(|value| value.is_empty()) {
             return Err(wrong("write 1 to 1000 values, separated by commas").into());
+        }
+        if let Some(twice) =
+            values.iter().enumerate().find(|(at, v)| values.iter().take(*at).any(|w| w == *v))
+        {
+            return Err(wrong(&format!("{} stands there twice: leave one out", twice.1)).into());
         }
         let mut more = Vec::new();
         for point in &points {
@@ -90,7 +118,35 @@ fn grid(vary: &[String]) -> anyhow::Result<Vec<Point>> {
         }
         points = more;
     }
+    let keys: std::collections::BTreeSet<String> =
+        points.first().into_iter().flatten().map(Change::key).collect();
+    if keys.len() < vary.len() {
+        let why = "--vary names one key twice: give all its values at once";
+        return Err(Failure::input("SWEEP_AXIS", why).into());
+    }
     Ok(points)
+}
+
+/// Values between commas; commas inside of brackets and quotes are the values' own.
+fn split(text: &str) -> Vec<&str> {
+    let (mut values, mut from, mut depth) = (Vec::new(), 0, 0_usize);
+    let mut quote = None;
+    for (at, c) in text.char_indices() {
+        match (quote, c) {
+            (Some(open), c) if c == open => quote = None,
+            (Some(_), _) => {}
+            (None, '"' | '\'') => quote = Some(c),
+            (None, '[' | '{') => depth += 1,
+            (None, ']' | '}') => depth = depth.saturating_sub(1),
+            (None, ',') if depth == 0 => {
+                values.push(text.get(from..at).unwrap_or_default().trim());
+                from = at + 1;
+            }
+            _ => {}
+        }
+    }
+    values.push(text.get(from..).unwrap_or_default().trim());
+    values
 }
 
 /// Some of the points, in their order.
@@ -109,20 +165,25 @@ fn words(point: &Point) -> Vec<String> {
     point.iter().map(|change| format!("{}={}", change.key(), change.value())).collect()
 }
 
-/// A folder's name for a point: readable, and no way out of the folder above.
+/// A folder's name for a point: readable, no way out of the folder above, and with a digest of the point, so that no two
+/// have the same.
 fn name_of(point: &Point) -> String {
     let text = words(point).join("_");
+    let digest = blob_digest(text.as_bytes()).to_string();
+    let digest: String = digest.chars().filter(char::is_ascii_hexdigit).take(DIGEST).collect();
     let safe = |c: char| if c.is_ascii_alphanumeric() || "=._-".contains(c) { c } else { '-' };
-    let name: String = text.chars().map(safe).take(200).collect();
-    name.trim_start_matches('.').to_owned()
+    let name: String = text.chars().map(safe).take(NAME).collect();
+    format!("{}_{digest}", name.trim_start_matches('.'))
 }
 
-/// What an earlier sweep kept of exactly this scenario, by this version.
+/// What an earlier sweep kept of exactly this scenario, by this program.
 fn kept(folder: &Path, scenario: &Scenario) -> Option<Value> {
     let results = fs::read_to_string(folder.join("results.json")).ok()?;
     let results: Value = serde_json::from_str(&results).ok()?;
     let same = results.get("scenario")? == &serde_json::to_value(scenario).ok()?;
-    (same && results.get("version")?.as_str()? == VERSION).then_some(results)
+    let text = |key: &str| results.get(key).and_then(Value::as_str);
+    let ours = text("version") == Some(PROGRAM.version) && text("commit") == Some(PROGRAM.commit);
+    (same && ours).then_some(results)
 }
 
 fn print(rows: &[Value]) {
@@ -162,13 +223,20 @@ mod tests {
         let points = grid(&["a=1,2,3".to_owned(), "b.c=x,y".to_owned()]).unwrap();
         let names: Vec<String> = points.iter().map(name_of).collect();
         assert_eq!(names.len(), 6);
-        assert_eq!(names[1], "a=1_b.c=-y-");
+        assert!(names[1].starts_with("a=1_b.c=-y-_"), "{}", names[1]);
+        assert_eq!(names.iter().collect::<std::collections::BTreeSet<_>>().len(), 6);
         let some = drawn(&points, 3, 7);
         assert_eq!(some.len(), 3);
         assert_eq!(some, drawn(&points, 3, 7));
         let places: Vec<_> = some.iter().map(|p| points.iter().position(|q| q == p)).collect();
         assert!(places.is_sorted());
-        for wrong in ["a", "a=", "a=1,,2"] {
+        let brackets = grid(&["r=[1, 2],[3, 4],{a=1, b='x,y'}".to_owned()]).unwrap();
+        assert_eq!(brackets.len(), 3, "{brackets:?}");
+        let alike = [format!("a={}x", "-".repeat(300)), format!("a={}y", "-".repeat(300))];
+        let alike = alike.map(|text| name_of(&vec![text.parse().unwrap()]));
+        assert_ne!(alike[0], alike[1], "long names differ by their digests");
+        assert!(grid(&["a=1".to_owned(), "a=2".to_owned()]).is_err(), "one key twice");
+        for wrong in ["a", "a=", "a=1,,2", "a=1,2,1"] {
             assert!(grid(&[wrong.to_owned()]).is_err(), "{wrong}");
         }
     }

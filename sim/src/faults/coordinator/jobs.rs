@@ -12,7 +12,7 @@ use florin_learning::Reference;
 use florin_learning::mapped::MEMORY;
 use florin_ledger::LedgerError;
 use florin_protocol::{Code, Rejection, Report, Round};
-use florin_work::{Committed, Inputs, WorkError};
+use florin_work::{Committed, Inputs, LastUpdates, WorkError};
 
 use super::{Coordinator, ME, Waiting};
 use crate::faults::bugs::Bug;
@@ -177,9 +177,11 @@ fn value(machine: &Machine, job: &ValueJob) -> Piece {
         let updates = updates.collect::<io::Result<Vec<Vec<u8>>>>()?;
         let previous = order.previous.iter().map(|digest| read(*digest));
         let previous = previous.collect::<io::Result<Vec<Vec<u8>>>>()?;
-        Ok((read(order.base_model)?, read(order.holdout)?, updates, previous))
+        let last = order.last_updates.iter().map(|(_, digest)| read(*digest));
+        let last = last.collect::<io::Result<Vec<Vec<u8>>>>()?;
+        Ok((read(order.base_model)?, read(order.holdout)?, updates, previous, last))
     };
-    let (base, holdout, updates, previous) = match blobs() {
+    let (base, holdout, updates, previous, last) = match blobs() {
         Ok(blobs) => blobs,
         Err(error) => return put_off(&error),
     };
@@ -193,6 +195,7 @@ fn value(machine: &Machine, job: &ValueJob) -> Piece {
         entries: &order.entries,
         updates: &updates.as_slice(),
         previous: &previous.as_slice(),
+        last: LastUpdates { named: &order.last_updates, bytes: &last },
         room: &MEMORY,
     };
     match florin_work::carry_out(&inputs, &mut Reference::new()) {

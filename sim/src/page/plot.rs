@@ -17,24 +17,24 @@ const NAMES: f64 = 128.0;
 const LETTERS: usize = 18;
 
 /// A mean with its interval, in a row of its own.
-pub(super) struct Whisker {
-    pub(super) name: String,
+pub(crate) struct Whisker {
+    pub(crate) name: String,
     /// Which colour it has.
-    pub(super) series: usize,
-    pub(super) low: f64,
-    pub(super) mean: f64,
-    pub(super) high: f64,
+    pub(crate) series: usize,
+    pub(crate) low: f64,
+    pub(crate) mean: f64,
+    pub(crate) high: f64,
 }
 
 /// A dot of a series.
-pub(super) struct Dot {
-    pub(super) x: f64,
-    pub(super) y: f64,
-    pub(super) series: usize,
+pub(crate) struct Dot {
+    pub(crate) x: f64,
+    pub(crate) y: f64,
+    pub(crate) series: usize,
 }
 
 /// Text made safe for HTML.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
@@ -135,7 +135,7 @@ fn legend(names: &[&str]) -> String {
 }
 
 /// Means with intervals, one below the other, and a line at zero.
-pub(super) fn whiskers(title: &str, rows: &[Whisker]) -> String {
+pub(crate) fn whiskers(title: &str, rows: &[Whisker]) -> String {
     let across = range(rows.iter().flat_map(|row| [row.low, row.high, 0.0]));
     let height = TOP + ROW * rows.len().max(1) as f64 + BOTTOM;
     let x =
@@ -179,7 +179,7 @@ pub(super) fn whiskers(title: &str, rows: &[Whisker]) -> String {
 }
 
 /// Dots of several series.
-pub(super) fn scatter(title: &str, dots: &[Dot], names: &[&str]) -> String {
+pub(crate) fn scatter(title: &str, dots: &[Dot], names: &[&str]) -> String {
     let frame =
         Frame { x: range(dots.iter().map(|dot| dot.x)), y: range(dots.iter().map(|dot| dot.y)) };
     let mut svg = open(title, HEIGHT);
@@ -196,7 +196,7 @@ pub(super) fn scatter(title: &str, dots: &[Dot], names: &[&str]) -> String {
 }
 
 /// Lines over rounds, from 1.
-pub(super) fn lines(title: &str, series: &[(&str, Vec<f64>)]) -> String {
+pub(crate) fn lines(title: &str, series: &[(&str, Vec<f64>)]) -> String {
     let rounds = series.iter().map(|(_, values)| values.len()).max().unwrap_or(0).max(2);
     let all = series.iter().flat_map(|(_, values)| values.iter().copied());
     let frame = Frame { x: (1.0, rounds as f64), y: range(all) };

@@ -1,0 +1,87 @@
+//! Rounds of a mechanism with tokens of its own, which are settled beside the task.
+
+use florin_learning::Evaluator;
+use florin_protocol::{Address, Entry};
+
+use super::{Game, SimError};
+use crate::market::{Arrival, RoundDone, florins};
+use crate::mechanism::RoundSeen;
+use crate::strategy::ActError;
+
+/// What a round in tokens came to, member by member.
+#[derive(Debug)]
+pub(super) struct InTokens {
+    /// Tokens that each was paid, less what it paid.
+    pub(super) pay: Vec<f64>,
+    /// What each contributed, in nats.
+    pub(super) scores: Vec<f64>,
+}
+
+impl Game<'_> {
+    /// Settles the round in tokens, where the mechanism has some.
+    pub(super) fn pay_in_tokens(
+        &mut self,
+        base: &[f32],
+        sent: &[Arrival],
+        done: &RoundDone,
+    ) -> Result<InTokens, SimError> {
+        let nobody = || vec![0.0; self.members.len()];
+        let mut paid = InTokens { pay: nobody(), scores: nobody() };
+        let Some(mut tokens) = self.tokens.take() else { return Ok(paid) };
+        if let Some(metrics) = &done.report.metrics {
+            let accuracy = f64::from(metrics.correct_after) / f64::from(metrics.rows.max(1));
+            let from_new = tokens.from_the_new_model();
+            let scores = self.first_order(base, sent, done, from_new)?;
+            for (who, score) in &scores {
+                if let Some((member, _)) = self.owner.get(who) {
+                    paid.scores[*member] += score;
+                }
+            }
+            let market = &self.market;
+            let moves = tokens.settle(&RoundSeen { scores, accuracy }, |who| market.balance(who));
+            for (from, to, amount) in moves {
+                for (who, sign) in [(from, -1.0), (to, 1.0)] {
+                    if let Some((member, _)) = self.owner.get(&who) {
+                        paid.pay[*member] += sign * florins(amount);
+                    }
+                }
+                self.market.transfer(from, to, amount)?;
+            }
+        }
+        self.tokens = Some(tokens);
+        Ok(paid)
+    }
+
+    /// What each update takes off the loss to first order, in nats: `−pᵢ·⟨∇L, Δᵢ⟩` on the round's rows, at the model that
+    /// the round began with and with the weights of the mean; or, as it was published, at the model after it, with equal
+    /// weights, and each update counted from their mean, so that the sum is zero.
+    fn first_order(
+        &mut self,
+        base: &[f32],
+        sent: &[Arrival],
+        done: &RoundDone,
+        from_new: bool,
+    ) -> Result<Vec<(Address, f64)>, SimError> {
+        let report = &done.report;
+        let rows: Vec<usize> = report.holdout.rows.iter().map(|row| *row as usize).collect();
+        let judged = self.population.holdout.subset(&rows).map_err(ActError::from)?;
+        let zero = vec![0.0; base.len()];
+        let step = done.step.as_deref().filter(|_| from_new).unwrap_or(&zero);
+        let at: Vec<f64> =
+            base.iter().zip(step).map(|(base, step)| f64::from(*base) + f64::from(*step)).collect();
+        let (_, gradient) = self.worker.gradient(&self.model, &at, &judged)?;
+        let all: u64 = report.entries.iter().map(|entry| entry.rows_counted).sum();
+        let count = report.entries.len().max(1) as f64;
+        let score = |entry: &Entry| {
+            let sent = sent.iter().find(|arrival| arrival.account == entry.sender)?;
+            let mut delta = sent.delta.clone();
+            florin_work::clip_update(self.market.spec(), &mut delta);
+            let along = delta.iter().zip(step).zip(&gradient);
+            let along: f64 = along.map(|((d, s), g)| (f64::from(*d) - f64::from(*s)) * g).sum();
+            let share = entry.rows_counted as f64 / all.max(1) as f64;
+            let weight = if from_new { 1.0 / count } else { share };
+            Some((entry.sender, -weight * along))
+        };
+        Ok(report.entries.iter().filter_map(score).collect())
+    }
+}

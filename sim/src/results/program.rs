@@ -1,0 +1,98 @@
+//! Which program played: what names a game so that anybody can play it again.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::Serialize;
+
+/// What stands where no commit is known.
+pub const UNKNOWN: &str = "unknown";
+/// Letters of a commit that name it.
+const LETTERS_MIN: usize = 7;
+
+/// The program that played.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Program<'a> {
+    /// Its version.
+    pub version: &'a str,
+    /// The commit that it was built from; `-changed` behind it where files differed from the commit, and
+    /// [`UNKNOWN`] outside of git.
+    pub commit: &'a str,
+}
+
+impl Program<'_> {
+    /// The name of a game: `SEED@COMMIT`.
+    #[must_use]
+    pub fn game(&self, seed: u64) -> String {
+        format!("{seed}@{}", self.commit)
+    }
+}
+
+/// One game, by its seed and the commit of the program that played it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Game {
+    /// The seed.
+    pub seed: u64,
+    /// The commit, or its first letters.
+    pub commit: String,
+}
+
+impl Game {
+    /// Whether this program is the one that played it.
+    #[must_use]
+    pub fn is_by(&self, program: &Program<'_>) -> bool {
+        let commit = self.commit.as_str();
+        commit == program.commit
+            || (commit.len() >= LETTERS_MIN
+                && commit.bytes().all(|b| b.is_ascii_hexdigit())
+                && program.commit.starts_with(commit)
+                && !program.commit.contains('-'))
+    }
+}
+
+impl fmt::Display for Game {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.seed, self.commit)
+    }
+}
+
+impl FromStr for Game {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!(
+                "{text:?} names no game: write SEED@COMMIT, as the column `game` of a results folder has it"
+            )
+        };
+        let (seed, commit) = text.split_once('@').ok_or_else(wrong)?;
+        let fine = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
+        if commit.is_empty() || !commit.bytes().all(fine) {
+            return Err(wrong());
+        }
+        let seed = seed.parse().map_err(|_| wrong())?;
+        Ok(Self { seed, commit: commit.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_game_is_known_by_its_commit_or_its_first_letters() {
+        let program = |commit| Program { version: "1", commit };
+        let game: Game = "7@0123456789ab".parse().unwrap();
+        assert_eq!((game.seed, game.to_string().as_str()), (7, "7@0123456789ab"));
+        assert_eq!(program("0123456789ab").game(7), game.to_string());
+        assert!(game.is_by(&program("0123456789ab")));
+        assert!("7@0123456".parse::<Game>().unwrap().is_by(&program("0123456789ab")));
+        assert!(!"7@012345".parse::<Game>().unwrap().is_by(&program("0123456789ab")));
+        assert!(!"7@0123456".parse::<Game>().unwrap().is_by(&program("0123456789ab-changed")));
+        assert!("7@unknown".parse::<Game>().unwrap().is_by(&program(UNKNOWN)));
+        assert!(!game.is_by(&program(UNKNOWN)));
+        for wrong in ["7", "@0123456", "7@", "x@0123456", "7@a b"] {
+            assert!(wrong.parse::<Game>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Several results on one page: two or more beside each other, or all combinations of a sweep.
+
+use std::collections::BTreeSet;
+
+use super::Program;
+use super::sides::Side;
+use crate::measure::MEASURES;
+use crate::page::{self, Heat, Whisker, escape, heat, lines, whiskers};
+
+/// Lines of one plot; more could not be told apart.
+const LINES_MAX: usize = 6;
+/// Rows of one plot of whiskers.
+const ROWS_MAX: usize = 40;
+/// Measures of the whole market that are plotted.
+const MARKET: &[&str] = &["accuracy", "spent", "spent_per_point", "detection", "false_refusals"];
+/// Measures of groups that are plotted.
+const GROUPS: &[&str] = &["profit", "gain"];
+
+/// A page of results beside each other.
+#[must_use]
+pub fn sides_page(title: &str, sides: &[Side], program: &Program<'_>) -> String {
+    let lead = format!(
+        "{} results beside each other; whiskers are 95 % intervals over the seeds of each.",
+        sides.len()
+    );
+    let mut html = page::open(title, &lead);
+    html.push_str(&accuracy_part(sides));
+    let keys = keys(sides);
+    let figures: Vec<String> = figures(sides)
+        .into_iter()
+        .map(|(group, measure)| {
+            let name = group.as_ref().map_or_else(
+                || measure.replace('_', " "),
+                |group| format!("{} of {group}", measure.replace('_', " ")),
+            );
+            let meaning = MEASURES.iter().find(|(known, _)| *known == measure);
+            let caption = format!("{}: {}.", escape(&name), meaning.map_or("", |(_, text)| text));
+            let plot = match keys.as_slice() {
+                [down, across] => map(&name, sides, [down, across], group.as_deref(), measure),
+                _ => rows(&name, sides, group.as_deref(), measure),
+            };
+            page::figure(&plot, &caption)
+        })
+        .collect();
+    html.push_str(&page::section("Figures", &figures));
+    let again = "Each combination has a folder of its own, with every member and every round.";
+    html + &page::close(None, program, again)
+}
+
+/// Keys that were set differently somewhere, in the order in which they were given.
+fn keys(sides: &[Side]) -> Vec<String> {
+    let first = sides.first().map(|side| side.settings.as_slice()).unwrap_or_default();
+    first.iter().map(|(key, _)| key.clone()).collect()
+}
+
+/// What is plotted: figures that at least one side has.
+fn figures(sides: &[Side]) -> Vec<(Option<String>, &'static str)> {
+    let groups: BTreeSet<&String> = sides
+        .iter()
+        .flat_map(|side| side.measures.keys())
+        .filter_map(|(g, _)| g.as_ref())
+        .collect();
+    let market = MARKET.iter().map(|measure| (None, *measure));
+    let of_groups = groups
+        .into_iter()
+        .flat_map(|group| GROUPS.iter().map(move |measure| (Some(group.clone()), *measure)));
+    let there = |(group, measure): &(Option<String>, &str)| {
+        sides.iter().any(|side| side.figure(group.as_deref(), measure).is_some())
+    };
+    market.chain(of_groups).filter(there).collect()
+}
+
+/// Accuracy round by round: by mechanism where there are several, by side otherwise.
+fn accuracy_part(sides: &[Side]) -> String {
+    let mechanisms: BTreeSet<&str> = sides.iter().map(|side| side.mechanism.as_str()).collect();
+    let percent = |values: &[f64]| values.iter().map(|value| value * 100.0).collect::<Vec<f64>>();
+    let (series, by): (Vec<(&str, Vec<f64>)>, &str) = if mechanisms.len() > 1 {
+        let mean = |mechanism: &&str| {
+            let of = sides.iter().filter(|side| side.mechanism == **mechanism);
+            percent(&mean_of(&of.map(|side| side.accuracy.as_slice()).collect::<Vec<_>>()))
+        };
+        (mechanisms.iter().map(|name| (*name, mean(name))).collect(), "mechanism")
+    } else {
+        let named = |side: &'_ Side| percent(&side.accuracy);
+        (sides.iter().map(|side| (side.label.as_str(), named(side))).collect(), "result")
+    };
+    let shown: Vec<(&str, Vec<f64>)> = series.into_iter().take(LINES_MAX).collect();
+    let caption = format!("Accuracy after each round, by {by}, in per cent; mean of the seeds.");
+    page::section("Accuracy", &[page::figure(&lines("Accuracy", &shown), &caption)])
+}
+
+/// Means place by place, as far as each goes.
+fn mean_of(all: &[&[f64]]) -> Vec<f64> {
+    let longest = all.iter().map(|values| values.len()).max().unwrap_or(0);
+    let mean = |at: usize| {
+        let (sum, count) = all
+            .iter()
+            .filter_map(|values| values.get(at))
+            .fold((0.0, 0.0), |(sum, count), value| (sum + value, count + 1.0));
+        sum / count
+    };
+    (0..longest).map(mean).collect()
+}
+
+fn rows(title: &str, sides: &[Side], group: Option<&str>, measure: &str) -> String {
+    let row = |(at, side): (usize, &Side)| {
+        Some(Whisker::of(&side.label, at, side.figure(group, measure)?))
+    };
+    let rows: Vec<Whisker> = sides.iter().enumerate().filter_map(row).take(ROWS_MAX).collect();
+    whiskers(title, &rows)
+}
+
+/// A heat map over the two keys that were varied.
+fn map(
+    title: &str,
+    sides: &[Side],
+    [down, across]: [&String; 2],
+    group: Option<&str>,
+    measure: &str,
+) -> String {
+    let of = |side: &Side, key: &str| {
+        let found = side.settings.iter().find(|(name, _)| name == key);
+        found.map(|(_, value)| value.clone()).unwrap_or_default()
+    };
+    let values = |key: &str| {
+        let mut all: Vec<String> = Vec::new();
+        for side in sides {
+            let value = of(side, key);
+            if !all.contains(&value) {
+                all.push(value);
+            }
+        }
+        all
+    };
+    let (rows, columns) = (values(down), values(across));
+    let cell = |row: &String, column: &String| {
+        let there = |side: &&Side| of(side, down) == *row && of(side, across) == *column;
+        sides.iter().find(there)?.figure(group, measure).map(|interval| interval.mean)
+    };
+    let cells = rows.iter().flat_map(|row| columns.iter().map(move |column| (row, column)));
+    let cells = cells.map(|(row, column)| cell(row, column)).collect();
+    heat(title, &Heat { across: (across, &columns), down: (down, &rows), cells })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::interval;
+
+    fn side(mechanism: &str, settings: &[(&str, &str)], accuracy: f64) -> Side {
+        let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        Side {
+            label: settings.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(" "),
+            mechanism: mechanism.to_owned(),
+            settings: settings.iter().map(owned).collect(),
+            measures: [((None, "accuracy".to_owned()), interval(&[accuracy, accuracy + 0.1]))]
+                .into(),
+            accuracy: vec![0.1, accuracy],
+        }
+    }
+
+    #[test]
+    fn two_keys_make_a_map_and_one_makes_rows() {
+        let program = Program { version: "1", commit: "abc" };
+        let grid = [
+            side("own", &[("a.b", "1"), ("c", "x")], 0.2),
+            side("own", &[("a.b", "1"), ("c", "y")], 0.4),
+            side("own", &[("a.b", "2"), ("c", "x")], 0.6),
+        ];
+        let html = sides_page("t", &grid, &program);
+        assert_eq!(html.matches("<rect").count(), 4, "a cell for the missing combination too");
+        assert!(html.contains(">0.250<") && html.contains(">–<"), "{html}");
+        let one = [side("own", &[("c", "x")], 0.2), side("equal", &[("c", "y")], 0.4)];
+        let html = sides_page("t", &one, &program);
+        assert_eq!(html.matches("<rect").count(), 0);
+        assert!(html.contains("by mechanism") && html.contains("c=x"), "{html}");
+        assert_eq!(mean_of(&[&[1.0, 2.0], &[3.0]]), [2.0, 2.0]);
+    }
+}

@@ -1,0 +1,75 @@
+//! Tables of results: columns that are named once, and come out as CSV for people and as Parquet for programs.
+
+/// What a column holds, one value a row.
+pub(super) enum Values {
+    Text(Vec<String>),
+    Whole(Vec<i64>),
+    Real(Vec<f64>),
+    Flag(Vec<bool>),
+}
+
+/// A table over some items, a row each.
+pub(crate) struct Table<T> {
+    items: Vec<T>,
+    pub(super) columns: Vec<(&'static str, Values)>,
+}
+
+impl<T> Table<T> {
+    /// A table without columns.
+    pub(crate) fn of(items: Vec<T>) -> Self {
+        Self { items, columns: Vec::new() }
+    }
+
+    fn with(mut self, name: &'static str, values: Values) -> Self {
+        self.columns.push((name, values));
+        self
+    }
+
+    /// A column of texts.
+    pub(crate) fn text(self, name: &'static str, of: impl Fn(&T) -> String) -> Self {
+        let values = self.items.iter().map(of).collect();
+        self.with(name, Values::Text(values))
+    }
+
+    /// A column of whole numbers; the largest there is stands for what is larger.
+    pub(crate) fn whole(self, name: &'static str, of: impl Fn(&T) -> u64) -> Self {
+        let whole = |item| i64::try_from(of(item)).unwrap_or(i64::MAX);
+        let values = self.items.iter().map(whole).collect();
+        self.with(name, Values::Whole(values))
+    }
+
+    /// A column of decimal numbers.
+    pub(crate) fn real(self, name: &'static str, of: impl Fn(&T) -> f64) -> Self {
+        let values = self.items.iter().map(of).collect();
+        self.with(name, Values::Real(values))
+    }
+
+    /// A column of yes and no.
+    pub(crate) fn flag(self, name: &'static str, of: impl Fn(&T) -> bool) -> Self {
+        let values = self.items.iter().map(of).collect();
+        self.with(name, Values::Flag(values))
+    }
+
+    /// As CSV, with a header. Decimal numbers are as short as reads back to the same.
+    pub(crate) fn csv(&self) -> String {
+        let mut out = csv::Writer::from_writer(Vec::new());
+        // Writing into memory does not fail.
+        let _ = out.write_record(self.columns.iter().map(|(name, _)| *name));
+        for row in 0..self.items.len() {
+            let _ = out.write_record(self.columns.iter().map(|(_, values)| values.shown(row)));
+        }
+        String::from_utf8(out.into_inner().unwrap_or_default()).unwrap_or_default()
+    }
+}
+
+impl Values {
+    fn shown(&self, row: usize) -> String {
+        let shown = match self {
+            Self::Text(all) => all.get(row).cloned(),
+            Self::Whole(all) => all.get(row).map(i64::to_string),
+            Self::Real(all) => all.get(row).map(f64::to_string),
+            Self::Flag(all) => all.get(row).map(bool::to_string),
+        };
+        shown.unwrap_or_default()
+    }
+}

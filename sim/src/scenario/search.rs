@@ -1,0 +1,207 @@
+//! Which ways of deviating are tried against a mechanism, and how.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+
+use super::check::Check;
+use super::{Scenario, ScenarioError, Seeds};
+use crate::strategy::Strategy;
+
+/// Candidates of one strategy.
+const TRIES_MAX: u32 = 10_000;
+/// Strategies of one search.
+const FAMILIES_MAX: usize = 64;
+/// What every parameter's key begins with: the rest of a group is who its members are, not what they do.
+const STRATEGY: &str = "strategy.";
+
+/// A search for the best way of deviating.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Search {
+    /// The group that deviates. What its members gain is what they earn beyond what the same members, honest, earn.
+    pub population: String,
+    /// Candidates of each strategy that has parameters.
+    #[serde(default = "default_tries")]
+    pub tries: u32,
+    /// How candidates are chosen.
+    #[serde(default)]
+    pub method: Method,
+    /// Seeds on which candidates are held against each other. None of them is one of the scenario's own, on which the
+    /// chosen ones are measured afterwards: who is chosen because of its luck has none there.
+    #[serde(default = "default_seeds")]
+    pub seeds: Seeds,
+    /// What is tried.
+    pub strategies: Vec<Family>,
+}
+
+const fn default_tries() -> u32 {
+    16
+}
+
+const fn default_seeds() -> Seeds {
+    Seeds { first: 1_000_001, count: 3 }
+}
+
+/// How candidates are chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Method {
+    /// Every one anywhere in the space.
+    Random,
+    /// Half of them anywhere, the others around the best so far, nearer and nearer.
+    #[default]
+    Refine,
+}
+
+/// A strategy, and which of its numbers are looked for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Family {
+    /// Its name in results.
+    pub name: String,
+    /// How many deviate; as many as the group has unless said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<u32>,
+    /// What they do. Its own numbers are the first candidate.
+    pub strategy: Strategy,
+    /// The numbers that are looked for, such as `strategy.noise`, with the smallest and the largest that are tried.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parameters: BTreeMap<String, Span>,
+}
+
+/// From where to where a number is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Span {
+    /// Whole numbers.
+    Whole([i64; 2]),
+    /// All numbers.
+    Real([f64; 2]),
+}
+
+impl Span {
+    /// The value at a place from 0 to 1.
+    #[must_use]
+    pub fn at(self, place: f64) -> Value {
+        match self {
+            Self::Real([low, high]) => Value::Float(low + (high - low) * place.clamp(0.0, 1.0)),
+            Self::Whole([low, high]) => {
+                let count = (high - low) as f64 + 1.0;
+                let step = (count * place.clamp(0.0, 1.0)).floor() as i64;
+                Value::Integer(low.saturating_add(step).min(high))
+            }
+        }
+    }
+
+    fn is_ordered(self) -> bool {
+        match self {
+            Self::Whole([low, high]) => low <= high && low.abs().max(high.abs()) < 1 << 31,
+            Self::Real([low, high]) => low <= high && low.is_finite() && high.is_finite(),
+        }
+    }
+}
+
+impl Family {
+    /// The strategy with its parameters at these places, from 0 to 1, in the order of their keys.
+    ///
+    /// # Errors
+    /// [`ScenarioError::Value`] for a key that the strategy does not have.
+    pub fn at(&self, places: &[f64]) -> Result<Strategy, ScenarioError> {
+        let wrong = |key: &str, why: String| ScenarioError::Value {
+            key: format!("search.strategies.{}.parameters", self.name),
+            value: key.to_owned(),
+            right: why,
+        };
+        let table = Table::try_from(self.strategy);
+        let mut table = table.map_err(|error| wrong("", error.to_string()))?;
+        for ((key, span), place) in self.parameters.iter().zip(places) {
+            let name = key.strip_prefix(STRATEGY).unwrap_or_default();
+            if !table.contains_key(name) || name == "act" {
+                let right = "must name a number of the strategy, such as strategy.noise";
+                return Err(wrong(key, right.to_owned()));
+            }
+            table.insert(name.to_owned(), span.at(*place));
+        }
+        table.try_into().map_err(|error: toml::de::Error| wrong("", error.to_string()))
+    }
+}
+
+impl Scenario {
+    /// The scenario in which some of its group deviate like this, or none where there is nothing to deviate.
+    pub(crate) fn deviating(&self, family: &Family, strategy: Strategy) -> Self {
+        let mut changed = self.clone();
+        if let Some(group) =
+            self.search.as_ref().and_then(|search| changed.population.get_mut(&search.population))
+        {
+            group.strategy = strategy;
+            group.count = family.count.unwrap_or(group.count);
+        }
+        changed.search = None;
+        changed
+    }
+
+    pub(super) fn check_search(&self) -> Result<(), ScenarioError> {
+        let Some(search) = &self.search else { return Ok(()) };
+        let there = self.population.contains_key(&search.population);
+        Check::that(there, "search.population", &search.population, "no group has this name")?;
+        let right = "must be 1 to 10000";
+        Check::that((1..=TRIES_MAX).contains(&search.tries), "search.tries", &search.tries, right)?;
+        let seeds = search.seeds;
+        let right = "must be 1 to 1000 seeds from 0 to 2^62";
+        let fine = (1..=1_000).contains(&seeds.count) && seeds.first < 1 << 62;
+        Check::that(fine, "search.seeds", &seeds.count, right)?;
+        let end = |seeds: Seeds| seeds.first.saturating_add(seeds.count.into());
+        let apart = end(seeds) <= self.seeds.first || end(self.seeds) <= seeds.first;
+        let right = "must be none of the scenario's own seeds: what is chosen on a seed cannot be measured on it";
+        Check::that(apart, "search.seeds.first", &seeds.first, right)?;
+        let families = search.strategies.len();
+        let right = "must be 1 to 64 strategies";
+        let fine = (1..=FAMILIES_MAX).contains(&families);
+        Check::that(fine, "search.strategies", &families, right)?;
+        let mut names = std::collections::BTreeSet::new();
+        for family in &search.strategies {
+            let key = "search.strategies.name";
+            let fine = |b: u8| b.is_ascii_alphanumeric() || b"_-, ".contains(&b);
+            let named = (1..=60).contains(&family.name.len()) && family.name.bytes().all(fine);
+            Check::that(
+                named,
+                key,
+                &family.name,
+                "must be 1 to 60 letters, digits, spaces, commas, - and _",
+            )?;
+            Check::that(names.insert(&family.name), key, &family.name, "two have this name")?;
+            for (key, span) in &family.parameters {
+                let key = format!("search.strategies.{}.parameters.{key}", family.name);
+                let right = "must be two numbers, the smaller one first";
+                Check::that(span.is_ordered(), key, &format!("{span:?}"), right)?;
+            }
+            // Bounds are intervals: where both ends are fine, all between them is.
+            for corner in [0.0, 1.0] {
+                let strategy = family.at(&vec![corner; family.parameters.len()])?;
+                self.deviating(family, strategy).check()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_become_numbers_of_the_strategy() {
+        let text = "name = 'a'\nstrategy = { act = 'backdoor', share = 0.5, boost = 1.0 }\n\
+            parameters = { 'strategy.boost' = [1.0, 3.0], 'strategy.share' = [0.0, 1.0] }";
+        let family: Family = toml::from_str(text).unwrap();
+        let strategy = family.at(&[0.5, 0.25]).unwrap();
+        assert_eq!(strategy, Strategy::Backdoor { share: 0.25, boost: 2.0 });
+        let ids = Span::Whole([2, 4]);
+        let at = [0.0, 0.34, 0.99, 1.0].map(|place| ids.at(place).as_integer().unwrap());
+        assert_eq!(at, [2, 3, 4, 4]);
+        let wrong = text.replace("strategy.boost", "rows");
+        assert!(toml::from_str::<Family>(&wrong).unwrap().at(&[0.0, 0.0]).is_err());
+    }
+}

@@ -1,0 +1,47 @@
+//! Keys that no part of a scenario takes. The reader refuses most of them by itself; beside a variant without numbers, such
+//! as `act = "honest"`, it would take any key and drop it.
+
+use toml::{Table, Value};
+
+/// The first key of what was written that is not in what was understood, with dots.
+pub(super) fn stray(written: &Table, understood: &Table) -> Option<String> {
+    written.iter().find_map(|(key, value)| match understood.get(key) {
+        // What is left out where it is empty is no stray.
+        None if value.as_array().is_some_and(Vec::is_empty) => None,
+        None => Some(key.clone()),
+        Some(other) => within(value, other).map(|below| format!("{key}{below}")),
+    })
+}
+
+fn within(written: &Value, understood: &Value) -> Option<String> {
+    match (written, understood) {
+        (Value::Table(written), Value::Table(understood)) => {
+            stray(written, understood).map(|below| format!(".{below}"))
+        }
+        (Value::Array(written), Value::Array(understood)) => {
+            let mut pairs = written.iter().zip(understood).enumerate();
+            pairs.find_map(|(at, (w, u))| within(w, u).map(|below| format!("[{at}]{below}")))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_dropped_is_found_at_any_depth() {
+        let table = |text: &str| text.parse::<Table>().unwrap();
+        let understood = table("a = 1\nb = { c = 2 }\nd = [{ e = 1 }, { e = 2, f = 3 }]");
+        for (written, found) in [
+            ("a = 1\nb = { c = 2 }", None),
+            ("a = 1\nx = []", None),
+            ("a = 1\nx = [1]", Some("x")),
+            ("b = { c = 2, x = 3 }", Some("b.x")),
+            ("d = [{ e = 1 }, { x = 2 }]", Some("d[1].x")),
+        ] {
+            assert_eq!(stray(&table(written), &understood).as_deref(), found, "{written}");
+        }
+    }
+}

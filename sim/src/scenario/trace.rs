@@ -1,0 +1,219 @@
+//! Who was there when, as somebody wrote it down: a CSV file with the header `member,from_s,until_s`, one line for each
+//! time that a member was there, in seconds from the beginning of the trace.
+//!
+//! Members are numbered from 0 without gaps; a member's lines stand in the order of time and do not overlap. The trace
+//! begins again when its last line is over. Where a group has more members than the trace, its lines are given out again,
+//! each time begun 0.618 of the trace's length later, so that nobody shares a day with somebody else.
+
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use super::{Online, Scenario, ScenarioError};
+
+/// Bytes of a trace file.
+const TRACE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Lines of a trace.
+const TRACE_LINES_MAX: usize = 1_000_000;
+/// Seconds of a trace: a hundred years.
+const SECONDS_MAX: f64 = 3.2e9;
+/// What the first line must be.
+const HEADER: [&str; 3] = ["member", "from_s", "until_s"];
+/// How far apart, as a share of the trace, members stand that share its lines: the golden ratio's fraction.
+const APART: f64 = 0.618_033_988_749_894_9;
+
+/// A trace: for each of its members the times when it was there, ascending, in seconds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trace {
+    members: Vec<Vec<[f64; 2]>>,
+    /// Where it begins again.
+    length: f64,
+    /// The file's bytes, which results keep beside the scenario.
+    text: String,
+}
+
+/// Why a file is no trace.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{file}{place}: {why} [SCENARIO_TRACE]")]
+pub struct TraceError {
+    file: String,
+    place: String,
+    why: String,
+}
+
+impl Trace {
+    /// Reads a trace.
+    ///
+    /// # Errors
+    /// [`TraceError`], with the line.
+    pub fn parse(file: &str, text: String) -> Result<Self, TraceError> {
+        let wrong = |line: Option<u64>, why: String| TraceError {
+            file: file.to_owned(),
+            place: line.map(|line| format!(", line {line}")).unwrap_or_default(),
+            why,
+        };
+        let mut reader = csv::ReaderBuilder::new().from_reader(text.as_bytes());
+        let header = reader.headers().map_err(|error| wrong(Some(1), error.to_string()))?;
+        if header.iter().ne(HEADER) {
+            return Err(wrong(Some(1), format!("must be the header {}", HEADER.join(","))));
+        }
+        let mut members: Vec<Vec<[f64; 2]>> = Vec::new();
+        for (at, record) in reader.records().enumerate() {
+            let record = record.map_err(|error| wrong(None, error.to_string()))?;
+            let line = record.position().map(csv::Position::line);
+            if at >= TRACE_LINES_MAX {
+                return Err(wrong(line, format!("there are at most {TRACE_LINES_MAX} lines")));
+            }
+            let (member, times) = times(&record).map_err(|why| wrong(line, why))?;
+            take(&mut members, member, times).map_err(|why| wrong(line, why))?;
+        }
+        let last = members.iter().filter_map(|times| times.last());
+        let length = last.fold(0.0, |length: f64, times| length.max(times[1]));
+        if members.is_empty() {
+            return Err(wrong(None, "nobody is ever there: write a line at least".to_owned()));
+        }
+        Ok(Self { members, length, text })
+    }
+
+    /// Whether the member at this place of its group is there, so many seconds after the beginning.
+    #[must_use]
+    pub fn is_there(&self, place: usize, seconds: f64) -> bool {
+        let (lap, member) = (place / self.members.len(), place % self.members.len());
+        let at = (seconds + lap as f64 * APART * self.length) % self.length;
+        let times = &self.members[member];
+        let after = times.partition_point(|[from, _]| *from <= at);
+        after > 0 && at < times[after - 1][1]
+    }
+}
+
+/// A line's member and times.
+fn times(record: &csv::StringRecord) -> Result<(usize, [f64; 2]), String> {
+    let field = |at: usize| record.get(at).unwrap_or_default();
+    let member = field(0);
+    let wrong = |what: &str, is: &str, right: &str| format!("{what} is {is:?}: {right}");
+    let member: usize =
+        member.parse().map_err(|_| wrong("member", member, "write a whole number from 0"))?;
+    let seconds = |at: usize| {
+        let right = "write seconds from 0 to 3200000000";
+        let value: Option<f64> = field(at).parse().ok();
+        let fine = value.filter(|value| (0.0..=SECONDS_MAX).contains(value));
+        fine.ok_or_else(|| wrong(HEADER[at], field(at), right))
+    };
+    let times = [seconds(1)?, seconds(2)?];
+    if times[0] >= times[1] {
+        return Err(wrong("until_s", field(2), "must be after from_s"));
+    }
+    Ok((member, times))
+}
+
+/// Puts a member's times behind those that it has.
+fn take(members: &mut Vec<Vec<[f64; 2]>>, member: usize, times: [f64; 2]) -> Result<(), String> {
+    if member > members.len() {
+        return Err(format!("member is {member}: the next new one is {}", members.len()));
+    }
+    if member == members.len() {
+        members.push(Vec::new());
+    }
+    if let Some(before) = members[member].last().filter(|before| before[1] > times[0]) {
+        return Err(format!(
+            "from_s is {}: member {member} was there until {} already",
+            times[0], before[1]
+        ));
+    }
+    members[member].push(times);
+    Ok(())
+}
+
+impl Scenario {
+    /// Reads the traces that it names, by their paths from this folder.
+    pub(super) fn read_traces(&mut self, folder: &Path) -> Result<(), ScenarioError> {
+        for (name, group) in &mut self.population {
+            if let Online::Trace { file, trace } = &mut group.online {
+                let path = inside(folder, file).ok_or_else(|| ScenarioError::Value {
+                    key: format!("population.{name}.online.file"),
+                    value: file.clone(),
+                    right: "must be a path from the scenario's folder, without . and .., of \
+                            letters, digits, hyphens, points and _"
+                        .to_owned(),
+                })?;
+                *trace = Some(Arc::new(read(&path)?));
+            }
+        }
+        Ok(())
+    }
+
+    /// The files beside the scenario: names from its folder, and what is in them.
+    pub fn files(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.population.values().filter_map(|group| match &group.online {
+            Online::Trace { file, trace: Some(trace) } => {
+                Some((file.as_str(), trace.text.as_str()))
+            }
+            _ => None,
+        })
+    }
+}
+
+/// A file's path in a folder; none where it leads out of it.
+fn inside(folder: &Path, file: &str) -> Option<PathBuf> {
+    let fine = |c: char| c.is_ascii_alphanumeric() || "-._/".contains(c);
+    let path = Path::new(file);
+    let stays = path.components().all(|part| matches!(part, Component::Normal(_)));
+    (!file.is_empty() && file.chars().all(fine) && stays).then(|| folder.join(path))
+}
+
+fn read(path: &Path) -> Result<Trace, TraceError> {
+    let file = path.display().to_string();
+    let wrong = |why: String| TraceError { file: file.clone(), place: String::new(), why };
+    let found = std::fs::metadata(path);
+    let bytes = found.map_err(|error| wrong(format!("{error}; name a file that can be read")))?;
+    if bytes.len() > TRACE_BYTES_MAX {
+        return Err(wrong(format!("{} bytes: at most {TRACE_BYTES_MAX}", bytes.len())));
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    Trace::parse(&file, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trace(lines: &str) -> Result<Trace, TraceError> {
+        Trace::parse("t.csv", format!("member,from_s,until_s\n{lines}"))
+    }
+
+    #[test]
+    fn a_trace_says_who_is_there_and_begins_again() {
+        let trace = trace("0,0,10\n1,5,20\n0,30,40\n").unwrap();
+        let there = |place, at| trace.is_there(place, at);
+        assert_eq!(
+            [0.0, 9.9, 10.0, 29.9, 30.0, 39.9].map(|at| there(0, at)),
+            [true, true, false, false, true, true]
+        );
+        assert_eq!([4.9, 5.0, 19.9, 20.0].map(|at| there(1, at)), [false, true, true, false]);
+        assert!(there(0, 40.0 + 9.0), "it begins again after 40 seconds");
+        // The third member has the first one's lines, 24.7 seconds on.
+        assert_eq!([0.0, 5.0, 6.0, 15.2].map(|at| there(2, at)), [false, false, true, true]);
+    }
+
+    #[test]
+    fn what_is_no_trace_is_refused_with_its_line() {
+        for (lines, says) in [
+            ("", "nobody is ever there"),
+            ("0,0", "fields"),
+            ("0,0,1\n2,0,1", "line 3: member is 2: the next new one is 1"),
+            ("x,0,1", "line 2: member is \"x\""),
+            ("0,-1,1", "from_s is \"-1\""),
+            ("0,NaN,1", "from_s is \"NaN\""),
+            ("0,1,1", "must be after from_s"),
+            ("0,0,5\n0,4,9", "line 3: from_s is 4: member 0 was there until 5 already"),
+            ("0,0,4e9", "until_s is \"4e9\""),
+        ] {
+            let said = trace(lines).unwrap_err().to_string();
+            assert!(said.contains(says) && said.ends_with("[SCENARIO_TRACE]"), "{lines}: {said}");
+        }
+        assert!(Trace::parse("t.csv", "member,from\n".to_owned()).is_err());
+        for path in ["/etc/passwd", "../a.csv", "a/../b.csv", "", "a b.csv"] {
+            assert_eq!(inside(Path::new("x"), path), None, "{path}");
+        }
+        assert!(inside(Path::new("x"), "days/a.csv").is_some());
+    }
+}

@@ -1,0 +1,152 @@
+//! What is tried next: anywhere in the space first, then around the best so far, nearer and nearer.
+//!
+//! Spaces have one to three dimensions and a try costs whole games, so that there is too little to learn a covariance from:
+//! a random search whose second half is local does what a larger method would do here.
+
+use crate::draw::{normal, stream, unit};
+use crate::scenario::{Family, Method, Search};
+use crate::strategy::Strategy;
+
+/// Candidates of a strategy that are played before the next ones are chosen.
+const GENERATION: usize = 4;
+/// How far from the best the first local candidates lie, as a share of the span.
+const NEAR: f64 = 0.25;
+/// How much nearer each generation is.
+const NEARER: f64 = 0.7;
+
+/// Something that was tried.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidate {
+    /// Of which strategy, by its place in the search.
+    pub family: usize,
+    /// Where its numbers lie in their spans, from 0 to 1; empty for the strategy as it was written.
+    pub places: Vec<f64>,
+    /// The strategy with them.
+    pub strategy: Strategy,
+    /// Its mean gain on the seeds for choosing; not a number before it was played.
+    pub gain: f64,
+}
+
+/// How many candidates a strategy has.
+pub(super) fn tries(search: &Search, family: &Family) -> usize {
+    if family.parameters.is_empty() { 1 } else { search.tries as usize }
+}
+
+/// What was tried, and what comes next.
+pub(super) struct Plan<'a> {
+    search: &'a Search,
+    seed: u64,
+    tried: Vec<Candidate>,
+    generation: u64,
+}
+
+impl<'a> Plan<'a> {
+    pub(super) fn new(search: &'a Search, seed: u64) -> Self {
+        Self { search, seed, tried: Vec::new(), generation: 0 }
+    }
+
+    /// The next candidates of all strategies; none at the end.
+    pub(super) fn next(&mut self) -> Vec<Candidate> {
+        self.generation += 1;
+        let families = self.search.strategies.iter().enumerate();
+        families.flat_map(|(at, family)| self.next_of(at, family)).collect()
+    }
+
+    fn next_of(&self, at: usize, family: &Family) -> Vec<Candidate> {
+        let done = self.tried.iter().filter(|one| one.family == at).count();
+        let all = tries(self.search, family);
+        let anywhere = match self.search.method {
+            Method::Random => all,
+            Method::Refine => all.div_ceil(2),
+        };
+        let until = if done == 0 { anywhere } else { (done + GENERATION).min(all) };
+        (done..until).filter_map(|number| self.candidate(at, family, number)).collect()
+    }
+
+    fn candidate(&self, at: usize, family: &Family, number: usize) -> Option<Candidate> {
+        let strategy = |places: &[f64]| family.at(places).ok();
+        if number == 0 {
+            let (places, strategy) = (Vec::new(), family.strategy);
+            return Some(Candidate { family: at, places, strategy, gain: f64::NAN });
+        }
+        let rng = &mut stream(self.seed, "candidate", [at as u64, number as u64]);
+        let best = self.best(at).filter(|_| self.generation > 1);
+        let dimensions = 0..family.parameters.len();
+        let places: Vec<f64> = match best {
+            // The first one's numbers are where they were written, which may be outside of the spans.
+            Some(best) if !best.places.is_empty() => {
+                let near = NEAR * NEARER.powi(self.generation as i32 - 2);
+                let around = best.places.iter();
+                around.map(|place| (place + near * normal(rng)).clamp(0.0, 1.0)).collect()
+            }
+            _ => dimensions.map(|_| unit(rng)).collect(),
+        };
+        let strategy = strategy(&places)?;
+        Some(Candidate { family: at, places, strategy, gain: f64::NAN })
+    }
+
+    /// The best of a strategy so far, the earliest of several.
+    fn best(&self, family: usize) -> Option<&Candidate> {
+        let of = self.tried.iter().filter(|one| one.family == family);
+        of.reduce(|best, one| if one.gain > best.gain { one } else { best })
+    }
+
+    /// Writes down what candidates gained.
+    pub(super) fn learn(&mut self, candidates: Vec<Candidate>, gains: Vec<f64>) {
+        let played = candidates.into_iter().zip(gains);
+        self.tried.extend(played.map(|(one, gain)| Candidate { gain, ..one }));
+    }
+
+    /// Everything that was tried, and the best of each strategy with the number of its candidates.
+    pub(super) fn chosen(self) -> (Vec<Candidate>, Vec<(Candidate, usize)>) {
+        let families = 0..self.search.strategies.len();
+        let chosen = families.filter_map(|at| {
+            let tries = self.tried.iter().filter(|one| one.family == at).count();
+            Some((self.best(at)?.clone(), tries))
+        });
+        let chosen = chosen.collect();
+        (self.tried, chosen)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The best that a search finds of a hill whose top is at 0.3 and 0.8.
+    fn found(method: &str, tries: u32, seed: u64) -> f64 {
+        let text = format!(
+            "population = 'a'\ntries = {tries}\nmethod = '{method}'\n[[strategies]]\nname = 'hill'\n\
+             strategy = {{ act = 'backdoor', share = 0.0, boost = 0.0 }}\n\
+             parameters = {{ 'strategy.boost' = [0.0, 1.0], 'strategy.share' = [0.0, 1.0] }}"
+        );
+        let search: Search = toml::from_str(&text).unwrap();
+        let mut plan = Plan::new(&search, seed);
+        loop {
+            let candidates = plan.next();
+            if candidates.is_empty() {
+                break;
+            }
+            let height = |one: &Candidate| match one.strategy {
+                Strategy::Backdoor { share, boost } => {
+                    -((share - 0.3).powi(2) + (boost - 0.8).powi(2))
+                }
+                _ => f64::NAN,
+            };
+            let gains = candidates.iter().map(height).collect();
+            plan.learn(candidates, gains);
+        }
+        let (tried, chosen) = plan.chosen();
+        assert_eq!((tried.len(), chosen[0].1), (tries as usize, tries as usize));
+        (-chosen[0].0.gain).sqrt()
+    }
+
+    #[test]
+    fn a_local_second_half_comes_nearer_to_the_top_than_chance_alone() {
+        let mean = |method| (1..=40).map(|seed| found(method, 40, seed)).sum::<f64>() / 40.0;
+        let (random, refined) = (mean("random"), mean("refine"));
+        assert!(refined < 0.5 * random && refined < 0.05, "{refined} and {random}, seeds 1 to 40");
+        let first = found("refine", 1, 1) - (0.09f64 + 0.64).sqrt();
+        assert!(first.abs() < 1e-12, "the strategy as it was written: {first}");
+    }
+}

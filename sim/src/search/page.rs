@@ -1,0 +1,90 @@
+//! A search's page: what each strategy gains at its best, and what was tried to find out.
+
+use std::fmt::Write as _;
+
+use super::{Attack, Found};
+use crate::measure::Interval;
+use crate::page::{self, Dot, Whisker, escape, scatter, whiskers};
+use crate::results::{Program, figure};
+
+impl Attack {
+    /// The report, as HTML.
+    #[must_use]
+    pub fn to_html(&self, program: &Program<'_>) -> String {
+        let scenario = &self.scenario;
+        let seeds = scenario.seeds;
+        let training = scenario.search.as_ref().map_or(0, |search| search.seeds.count);
+        let lead = format!(
+            "Scenario <code>{}</code>, paid by <code>{}</code>. {} candidates were held against each other on {training} \
+             seeds; the best of each strategy was then measured on {} fresh ones, from {} on, which nobody had looked at.",
+            escape(&scenario.name),
+            scenario.mechanism.name(),
+            self.tried.len(),
+            seeds.count,
+            seeds.first
+        );
+        let mut html = page::open(&scenario.question, &lead);
+        if let (Some(epsilon), Some(best)) = (self.epsilon(), self.found.get(self.best)) {
+            let _ = write!(
+                html,
+                "<div class=\"cards\"><div class=\"card\"><b>{}</b><span>florins: epsilon of the best deviation found, {} \
+                 [{}, {}]</span></div></div>",
+                figure(epsilon.mean),
+                escape(&best.name),
+                figure(epsilon.low),
+                figure(epsilon.high)
+            );
+        }
+        self.plots(&mut html);
+        self.table(&mut html);
+        let again = "The same scenario gives the same bytes again: <code>florin sim attack scenario.toml</code>, with the \
+                     file of that name beside this one.";
+        html + &page::close(Some(&scenario.to_toml()), program, again)
+    }
+
+    fn plots(&self, html: &mut String) {
+        let row = |(series, found): (usize, &Found)| Whisker::of(&found.name, series, &found.gain);
+        let gains: Vec<Whisker> = self.found.iter().enumerate().map(row).collect();
+        let dots = self.tried.iter().zip(1..);
+        let dots: Vec<Dot> = dots
+            .map(|(one, at)| Dot { x: f64::from(at), y: one.gain, series: one.family })
+            .collect();
+        let names: Vec<&str> = self.found.iter().map(|found| found.name.as_str()).collect();
+        let _ = write!(
+            html,
+            "<section><h2>What a deviation gains</h2><div class=\"plots\"><figure>{}<figcaption>Florins beyond what the \
+             same members, honest, earn, on fresh seeds: what pays lies right of zero.</figcaption></figure>\
+             <figure>{}<figcaption>Gain of every candidate on the seeds that chose, in the order in which they were \
+             tried.</figcaption></figure></div></section>",
+            whiskers("Gain by strategy", &gains),
+            scatter("Candidates", &dots, &names)
+        );
+    }
+
+    fn table(&self, html: &mut String) {
+        html.push_str(
+            "<section><h2>Every strategy at its best</h2><table><thead><tr><th>strategy</th><th>numbers</th>\
+             <th>tries</th><th>gain</th><th>95 %</th><th>profit</th><th>95 %</th><th>refused</th><th>accuracy</th></tr>\
+             </thead><tbody>",
+        );
+        let range = |i: &Interval| format!("{} to {}", figure(i.low), figure(i.high));
+        for found in &self.found {
+            let _ = write!(
+                html,
+                "<tr><td>{}</td><td><code>{}</code></td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
+                 <td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{:.0} %</td>\
+                 <td class=\"n\">{:.1} %</td></tr>",
+                escape(&found.name),
+                escape(&found.words()),
+                found.tries,
+                figure(found.gain.mean),
+                range(&found.gain),
+                figure(found.profit.mean),
+                range(&found.profit),
+                found.refused.mean * 100.0,
+                found.accuracy.mean * 100.0
+            );
+        }
+        html.push_str("</tbody></table></section>");
+    }
+}

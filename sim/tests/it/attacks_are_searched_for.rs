@@ -1,0 +1,59 @@
+//! The best deviation is looked for on some seeds and measured on others.
+
+use florin_sim::Scenario;
+use florin_sim::results::Program;
+use florin_sim::search::{Attack, attack};
+
+fn searched(rule: &str, cost: f64, threads: usize) -> Attack {
+    let text = format!(
+        "name = 'search'\nquestion = 'What pays?'\nrounds = 4\n[seeds]\nfirst = 1\ncount = 4\n\
+         [learning]\nhidden = []\nholdout_rows = 240\njudged_rows = 60\n[mechanism]\nrule = '{rule}'\n\
+         [population.honest]\ncount = 4\nrows = [40, 60]\n\
+         [population.other]\ncount = 1\nrows = [50, 50]\ncost = {{ per_step = {cost:?} }}\n\
+         [search]\npopulation = 'other'\ntries = 5\nseeds = {{ first = 100, count = 2 }}\n\
+         [[search.strategies]]\nname = 'lazy'\nstrategy = {{ act = 'lazy', share = 1.0 }}\n\
+         parameters = {{ 'strategy.share' = [0.0, 1.0] }}\n\
+         [[search.strategies]]\nname = 'pair'\ncount = 2\nstrategy = {{ act = 'collude', noise = 1.0, size = 2 }}\n\
+         [[search.strategies]]\nname = 'wrong'\nstrategy = {{ act = 'flip_labels', share = 1.0 }}"
+    );
+    let scenario = Scenario::read(&text, &[]).unwrap();
+    attack(&scenario, threads, &|_, _| {}).unwrap().unwrap()
+}
+
+#[test]
+fn under_equal_pay_the_search_finds_laziness_and_measures_it_on_fresh_seeds() {
+    let found = searched("equal", 5.0, 2);
+    assert_eq!(found.tried.len(), 5 + 1 + 1);
+    let best = &found.found[found.best];
+    assert_eq!(best.name, "lazy");
+    let seeds: Vec<u64> = best.fresh.iter().map(|fresh| fresh.seed).collect();
+    assert_eq!(seeds, [1, 2, 3, 4], "none of those that chose");
+    // Less work costs less, and equal pay does not see it.
+    assert!(best.gain.low > 0.0, "{:?}", best.gain);
+    let epsilon = found.epsilon().unwrap();
+    assert_eq!((epsilon.mean, epsilon.low), (best.gain.mean, best.gain.low));
+    let most = found.tried.iter().filter(|one| one.family == 0).map(|one| one.gain);
+    assert_eq!(best.training, most.fold(f64::NEG_INFINITY, f64::max));
+}
+
+#[test]
+fn the_markets_own_way_leaves_no_gain_to_wrong_labels_and_the_search_repeats() {
+    let (one, two) = (searched("own", 0.0, 1), searched("own", 0.0, 3));
+    let wrong = one.found.iter().find(|found| found.name == "wrong").unwrap();
+    assert!(wrong.gain.mean < 0.0, "{:?}", wrong.gain);
+    assert_eq!(one.tried.len(), two.tried.len());
+    let program = Program { version: "1", commit: "abc" };
+    assert_eq!(one.to_json(&program), two.to_json(&program));
+    let folder = tempfile::tempdir().unwrap();
+    one.write(folder.path(), &program).unwrap();
+    let seeds = std::fs::read_to_string(folder.path().join("seeds.csv")).unwrap();
+    assert!(seeds.contains("\n1@abc,1,lazy,"), "{seeds}");
+}
+
+#[test]
+fn seeds_that_choose_cannot_measure() {
+    let text = florin_sim::scenario::built_in("attacks").unwrap().text;
+    let change = "search.seeds={first=5, count=2}".parse().unwrap();
+    let said = Scenario::read(text, &[change]).unwrap_err().to_string();
+    assert!(said.contains("search.seeds.first = 5") && said.contains("[SCENARIO_VALUE]"), "{said}");
+}

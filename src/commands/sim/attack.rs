@@ -1,0 +1,88 @@
+//! `florin sim attack`: the best deviation that is found, measured on seeds that did not choose it.
+
+use florin_sim::Halted;
+use florin_sim::results::figure;
+use florin_sim::search::{Attack, attack};
+
+use super::{PROGRAM, halted, not_written, read, threads, tried, watched, with_seeds};
+use crate::cli::SimRun;
+use crate::failure::{Exit, Failure};
+use crate::show::{self, Cell, DIM, HEAD, NOTE, Table};
+
+pub(super) fn run(command: &SimRun) -> anyhow::Result<Exit> {
+    let scenario = with_seeds(read(&command.what)?, &command.play)?;
+    tried(command.out.as_deref())?;
+    let threads = threads(command.play.threads);
+    let found = watched(&scenario.name, |watch| attack(&scenario, threads, watch));
+    let found = found.map_err(|error: Halted| halted(&error))?;
+    let found = found.ok_or_else(|| {
+        let why = format!(
+            "{} has no [search]: add one, or take a scenario that has, such as attacks",
+            scenario.name
+        );
+        Failure::input("SCENARIO_WITHOUT_SEARCH", why)
+    })?;
+    if let Some(folder) = &command.out {
+        found.write(folder, &PROGRAM).map_err(|error| not_written(&error))?;
+    }
+    if command.json.json {
+        show::json(&found.to_json(&PROGRAM))?;
+        return Ok(Exit::Done);
+    }
+    print(&found);
+    if let Some(folder) = &command.out {
+        anstream::println!("\n{DIM}written to{DIM:#} {}", folder.display());
+    }
+    Ok(Exit::Done)
+}
+
+fn print(found: &Attack) {
+    let scenario = &found.scenario;
+    anstream::println!("{HEAD}{}{HEAD:#}", scenario.question);
+    anstream::println!(
+        "{DIM}paid by {}, {} rounds, {} candidates, measured on {} fresh seeds{DIM:#}\n",
+        scenario.mechanism.name(),
+        scenario.rounds,
+        found.tried.len(),
+        scenario.seeds.count
+    );
+    let mut table = Table::new(&[
+        "strategy",
+        "at its best",
+        ">tries",
+        ">gain",
+        "95 %",
+        ">profit",
+        "95 %",
+        ">refused",
+        ">accuracy",
+    ]);
+    for one in &found.found {
+        let range = |i: &florin_sim::measure::Interval| {
+            Cell::styled(format!("{} to {}", figure(i.low), figure(i.high)), DIM)
+        };
+        let gain = figure(one.gain.mean);
+        let gain = if one.gain.low > 0.0 { Cell::styled(gain, NOTE) } else { gain.into() };
+        table.row([
+            one.name.as_str().into(),
+            one.words().into(),
+            one.tries.into(),
+            gain,
+            range(&one.gain),
+            figure(one.profit.mean).into(),
+            range(&one.profit),
+            format!("{:.0} %", one.refused.mean * 100.0).into(),
+            format!("{:.1} %", one.accuracy.mean * 100.0).into(),
+        ]);
+    }
+    table.print();
+    if let (Some(epsilon), Some(best)) = (found.epsilon(), found.found.get(found.best)) {
+        anstream::println!(
+            "\nepsilon of the best deviation found: {HEAD}{}{HEAD:#} florins [{}, {}], {}",
+            figure(epsilon.mean),
+            figure(epsilon.low),
+            figure(epsilon.high),
+            best.name
+        );
+    }
+}

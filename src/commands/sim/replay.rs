@@ -1,0 +1,94 @@
+//! `florin sim replay`: one game again, by the program that played it, held against what a folder has of it.
+
+use std::path::Path;
+
+use florin_sim::Scenario;
+use florin_sim::results::{Game, Replayed, Results};
+
+use super::{PROGRAM, played, read, refused, run::print};
+use crate::cli::{ScenarioArg, SimReplay};
+use crate::failure::{Exit, Failure};
+use crate::show::{self, BAD, DIM, GOOD};
+
+/// The scenario in a results folder.
+const SCENARIO: &str = "scenario.toml";
+
+pub(super) fn run(command: &SimReplay) -> anyhow::Result<Exit> {
+    let game: Game =
+        command.game.parse().map_err(|why: String| Failure::input("REPLAY_NAME", why))?;
+    by_this_program(&game)?;
+    let folder = Path::new(&command.what.scenario);
+    let folder = folder.is_dir().then_some(folder);
+    let mut scenario = match folder {
+        Some(folder) => of_folder(folder, &command.what)?,
+        None => read(&command.what)?,
+    };
+    scenario.seeds.first = game.seed;
+    scenario.seeds.count = 1;
+    // Its own seeds are not looked at any more, so they need not be others than those of a search.
+    scenario.search = None;
+    scenario.check().map_err(|error| refused(&error))?;
+    let results = played(&scenario, 1, &game.to_string())?;
+    let Some(folder) = folder else { return shown(&results, command) };
+    let replayed = results.replayed(game.seed, folder, &PROGRAM);
+    let replayed =
+        replayed.map_err(|error| Failure::input("REPLAY_UNREADABLE", error.to_string()))?;
+    if command.json.json {
+        show::json(&replayed)?;
+    } else {
+        compared(&replayed);
+    }
+    Ok(if replayed.different == 0 { Exit::Done } else { Exit::No })
+}
+
+/// Another program may play another game: it is not even tried.
+fn by_this_program(game: &Game) -> anyhow::Result<()> {
+    if game.is_by(&PROGRAM) {
+        return Ok(());
+    }
+    let commit = game.commit.trim_end_matches("-changed");
+    let why = format!(
+        "{game} was played by commit {}, and this program is of {}: check out {commit} (`git checkout {commit}`), build \
+         it, and ask again",
+        game.commit, PROGRAM.commit
+    );
+    Err(Failure::input("REPLAY_OTHER_COMMIT", why).into())
+}
+
+/// The scenario that a folder keeps; what it names lies beside it.
+fn of_folder(folder: &Path, what: &ScenarioArg) -> anyhow::Result<Scenario> {
+    if !what.changes.is_empty() {
+        let why = "a folder is played again as it is: leave out --set, or name a scenario";
+        return Err(Failure::input("REPLAY_CHANGED", why).into());
+    }
+    let path = folder.join(SCENARIO);
+    let text = std::fs::read_to_string(&path).map_err(|error| {
+        let right = "name a folder that `florin sim run --out` wrote";
+        Failure::input("REPLAY_UNREADABLE", format!("{}: {error}; {right}", path.display()))
+    })?;
+    Ok(Scenario::read_in(folder, &text, &[]).map_err(|error| refused(&error))?)
+}
+
+fn shown(results: &Results, command: &SimReplay) -> anyhow::Result<Exit> {
+    if command.json.json {
+        show::json(&results.to_json(&PROGRAM))?;
+    } else {
+        print(results);
+    }
+    Ok(if results.hold() { Exit::Done } else { Exit::No })
+}
+
+fn compared(replayed: &Replayed) {
+    let Replayed { game, rows, different, differences } = replayed;
+    if *different == 0 {
+        anstream::println!("{GOOD}the same{GOOD:#}  {game}: {rows} rows, byte for byte");
+        return;
+    }
+    anstream::println!("{BAD}DIFFERENT{BAD:#}  {game}: {different} of {rows} rows");
+    for one in differences {
+        let line = |line: &Option<String>| line.clone().unwrap_or_else(|| "no such row".to_owned());
+        anstream::println!("  {}", one.file);
+        anstream::println!("    {DIM}recorded{DIM:#} {}", line(&one.recorded));
+        anstream::println!("    {DIM}played  {DIM:#} {}", line(&one.played));
+    }
+}
