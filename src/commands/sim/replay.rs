@@ -66,7 +66,7 @@ fn of_folder(folder: &Path, what: &ScenarioArg) -> anyhow::Result<Scenario> {
         let right = "name a folder that `florin sim run --out` wrote";
         Failure::input("REPLAY_UNREADABLE", format!("{}: {error}; {right}", path.display()))
     })?;
-    Ok(Scenario::read_in(folder, &text, &[]).map_err(|error| refused(&error))?)
+    Scenario::read_in(folder, &text, &[]).map_err(|error| refused(&error))
 }
 
 fn shown(results: &Results, command: &SimReplay) -> anyhow::Result<Exit> {
