@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use florin_protocol::{Code, Rejection, TaskId, Tick};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::archive::KeepJob;
 use super::discloser::ShowJob;
 use super::keeper::{Keeper, with_fold};
 use super::lanes::Lanes;
@@ -35,6 +36,7 @@ pub(super) struct Actor {
     pub(super) changes: watch::Sender<Sequences>,
     pub(super) values: Lanes<ValueJob>,
     pub(super) shows: Sender<ShowJob>,
+    pub(super) keeps: Sender<KeepJob>,
     pub(super) ledger: Sender<LedgerJob>,
     pub(super) vitals: Vitals,
 }
@@ -277,8 +279,12 @@ impl Actor {
             Effect::Close { task } => LedgerJob::Close { task },
             Effect::Prove { task, round } => {
                 let state = tasks.get(&task)?;
-                let report = state.past(round)?.report.clone();
-                LedgerJob::Prove(Debits::of(report, state.to_prove()))
+                let standings = state.standings.clone().filter(|known| known.round == round)?;
+                LedgerJob::Prove(Debits::of(standings, state.to_prove()))
+            }
+            Effect::Keep { task, round } => {
+                let past = Box::new(tasks.get(&task)?.past(round)?.clone());
+                return Some(self.keeps.send(KeepJob { task, round, past }).is_ok());
             }
         };
         Some(self.ledger.send(job).is_ok())

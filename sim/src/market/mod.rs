@@ -260,7 +260,7 @@ impl Market {
     /// [`MarketError::Missing`].
     pub fn last_model(&self) -> Result<Vec<f32>, MarketError> {
         let task = self.engine.state().tasks.get(&self.id);
-        let last = task.and_then(|task| task.past.last()).map(|past| past.report.model);
+        let last = task.and_then(|task| task.past.last()).map(|ended| ended.model);
         self.model(last.unwrap_or(self.spec.base_model))
     }
 
@@ -337,9 +337,10 @@ impl Market {
     /// Forgets models that no order will name any more.
     fn forget(&mut self) {
         let Some(task) = self.engine.state().tasks.get(&self.id) else { return };
-        let latest = task.past.iter().rev().take(PUBLIC_STEPS_MAX.saturating_add(1));
-        let reports = latest.map(|past| &past.report);
-        let needed: Vec<Digest> = reports.flat_map(|r| [r.model, r.base_model]).collect();
+        // The models that those rounds ended with, and the one that the first of them began with.
+        let latest = task.past.iter().rev().take(PUBLIC_STEPS_MAX.saturating_add(2));
+        let mut needed: Vec<Digest> = latest.map(|ended| ended.model).collect();
+        needed.push(self.spec.base_model);
         self.blobs.retain(|digest, _| needed.contains(digest));
     }
 
