@@ -113,7 +113,9 @@ impl Actor {
     fn batch(&mut self, commands: &mut Vec<Command>) -> Next {
         let now = self.clock.now().max(self.engine.state().now);
         let mut batch = Batch::default();
-        let room = self.journal.check_room().map_err(|error| refusal(&error));
+        let room = self.journal.check_room();
+        self.vitals.takes(room.as_ref().map(|()| ()));
+        let room = room.map_err(|error| refusal(&error));
         if room.is_ok() {
             // Nothing is due most of the time; then it is a repeat and leaves no record.
             let _ = self.take(Event::Tick, now, &mut batch);
@@ -197,8 +199,9 @@ impl Actor {
         let appended = self.journal.append(records);
         match &appended {
             Ok(()) => self.vitals.committed(records.len(), begun.elapsed()),
-            Err(_) => {
+            Err(error) => {
                 self.vitals.failed.inc();
+                self.vitals.takes(Err(error));
             }
         }
         appended

@@ -1,9 +1,12 @@
 //! What the engine's thread does to the disk, for who watches from outside.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::histogram::Histogram;
+
+use crate::store::AppendError;
 
 /// Bounds of the histogram, in seconds: memory, a good disk, a bad one.
 const BOUNDS: [f64; 10] = [0.0001, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.1, 0.5, 2.0];
@@ -17,6 +20,8 @@ pub(crate) struct Vitals {
     pub(crate) commit: Histogram,
     /// Batches that the journal did not take.
     pub(crate) failed: Counter,
+    /// Why it takes nothing now.
+    refusal: Arc<Mutex<Option<String>>>,
 }
 
 impl Default for Vitals {
@@ -25,11 +30,26 @@ impl Default for Vitals {
             records: Counter::default(),
             commit: Histogram::new(BOUNDS),
             failed: Counter::default(),
+            refusal: Arc::default(),
         }
     }
 }
 
 impl Vitals {
+    /// Why the journal takes nothing, if it does not.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        self.refusal.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether the journal takes anything from now on, or why not.
+    pub(super) fn takes(&self, room: Result<(), &AppendError>) {
+        let refusal = room.err().map(ToString::to_string);
+        let mut known = self.refusal.lock().unwrap_or_else(PoisonError::into_inner);
+        if *known != refusal {
+            *known = refusal;
+        }
+    }
+
     /// A batch of so many records is durable, and took so long.
     pub(super) fn committed(&self, records: usize, took: Duration) {
         self.records.inc_by(records as u64);
