@@ -114,7 +114,7 @@ impl Actor {
         let now = self.clock.now().max(self.engine.state().now);
         let mut batch = Batch::default();
         let room = self.journal.check_room();
-        self.vitals.takes(room.as_ref().map(|()| ()));
+        self.vitals.refused(room.as_ref().err());
         let room = room.map_err(|error| refusal(&error));
         if room.is_ok() {
             // Nothing is due most of the time; then it is a repeat and leaves no record.
@@ -201,7 +201,7 @@ impl Actor {
             Ok(()) => self.vitals.committed(records.len(), begun.elapsed()),
             Err(error) => {
                 self.vitals.failed.inc();
-                self.vitals.takes(Err(error));
+                self.vitals.refused(Some(error));
             }
         }
         appended

@@ -41,9 +41,9 @@ impl Vitals {
         self.refusal.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether the journal takes anything from now on, or why not.
-    pub(super) fn takes(&self, room: Result<(), &AppendError>) {
-        let refusal = room.err().map(ToString::to_string);
+    /// Why the journal takes nothing from now on; nothing if it takes what comes.
+    pub(super) fn refused(&self, why: Option<&AppendError>) {
+        let refusal = why.map(ToString::to_string);
         let mut known = self.refusal.lock().unwrap_or_else(PoisonError::into_inner);
         if *known != refusal {
             *known = refusal;
