@@ -81,3 +81,24 @@ fn who_dribbles_does_not_keep_it_from_ending() {
     }
     market.coordinator.finish();
 }
+
+#[test]
+fn a_second_request_to_stop_ends_it_at_once() {
+    let mut market = TestMarket::open(Plan::honest(On::Embedded, 1));
+    market.environment = vec![("FLORIN_COORDINATOR_SHUTDOWN_MS".to_owned(), "60000".to_owned())];
+    market.restart_coordinator();
+    let mut upload = TcpStream::connect(market.address()).unwrap();
+    let head = "POST /v1/registrations HTTP/1.1\r\nhost: x\r\ncontent-length: 60000\r\n\r\n{";
+    upload.write_all(head.as_bytes()).unwrap();
+    market.client();
+    market.coordinator.ask_to_stop();
+    until("nobody connects", || TcpStream::connect(market.address()).is_err().then_some(()));
+    assert!(market.coordinator.runs(), "it does not wait: {}", market.coordinator.said());
+    market.coordinator.ask_to_stop();
+    let status = market.coordinator.wait();
+    assert_eq!(status.code(), Some(130), "{}", market.coordinator.said());
+    assert!(market.coordinator.said().contains("Ended at once"), "{}", market.coordinator.said());
+    market.environment.clear();
+    market.start_coordinator_again();
+    market.client();
+}

@@ -7,7 +7,7 @@ use florin_protocol::{
 };
 
 use super::event::Verdict;
-use super::state::{Past, Running, Stage, TaskState};
+use super::state::{Ended, Past, Running, Stage, TaskState};
 use super::{Engine, reject};
 
 impl Engine {
@@ -77,7 +77,7 @@ impl TaskState {
         close_round(&Closing {
             spec: &self.spec,
             offer: &running.offer,
-            before: self.past.last().map(|past| &past.report),
+            before: self.last().map(|past| &past.report),
             commits: &running.said(),
             entries: &self.entries(running),
             missing: &running.missing(),
@@ -156,15 +156,21 @@ impl TaskState {
         self.public.extend(report.entries.iter().map(|entry| entry.update));
         let settled = report.outcome == RoundOutcome::Settled;
         let round = report.scope.round;
-        self.past.push(Past {
+        self.paid = [report.data_total, report.infrastructure_total];
+        self.exposed.extend(&report.holdout.rows);
+        self.authors.extend(running.records.iter().map(|(_, record)| record.body.provider));
+        let digest = report.digest();
+        self.past.push(Ended { report: digest, model: report.model, settled, kept: None });
+        let past = Past {
             offer: running.offer.clone(),
-            digest: report.digest(),
+            digest,
             report,
             shown: running.order.as_ref().map(|order| order.holdout),
             updates: running.updates.values().cloned().collect(),
             records: running.records.clone(),
             wrong: running.wrong.clone(),
-        });
+        };
+        self.whole.insert(round, past);
         if settled {
             self.unsettled.insert(round, false);
             self.stage = Stage::Settling;

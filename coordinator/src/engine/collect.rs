@@ -131,22 +131,18 @@ impl Engine {
         Ok(if counts { Verdict::New } else { Verdict::Repeat })
     }
 
-    /// The receipt of an update that was taken: always the same for the same update.
+    /// The receipt of an update that was taken: always the same for the same update. `None` for one of a round that is
+    /// not here whole: [`Past::receipt`](super::state::Past::receipt) has it.
     #[must_use]
     pub fn receipt(&self, scope: Scope, sender: Address, update: UpdateId) -> Option<Receipt> {
         let task = self.state.tasks.get(&scope.task).filter(|_| scope.market == self.market)?;
         let running = task.running().filter(|running| running.offer.scope.round == scope.round);
-        let (taken, order) = match running {
-            Some(running) => (running.updates.get(&sender)?, running.commits.get(&sender)?.order),
-            None => {
-                let past = task.past(scope.round)?;
-                let mut updates = past.updates.iter();
-                let mut entries = past.report.entries.iter();
-                let taken = updates.find(|taken| taken.header.body.sender == sender)?;
-                (taken, entries.find(|entry| entry.sender == sender)?.order)
-            }
+        let Some(running) = running else {
+            return task.past(scope.round)?.receipt(scope, sender, update);
         };
-        (taken.id == update).then_some(Receipt { scope, sender, update, at: taken.at, order })
+        let (taken, commit) = (running.updates.get(&sender)?, running.commits.get(&sender)?);
+        let receipt = Receipt { scope, sender, update, at: taken.at, order: commit.order };
+        (taken.id == update).then_some(receipt)
     }
 }
 

@@ -8,7 +8,7 @@ use florin_protocol::{
 };
 
 use super::event::Verdict;
-use super::state::{Running, Stage, TaskState};
+use super::state::{Past, Running, Stage, TaskState};
 use super::{Engine, reject};
 
 impl Engine {
@@ -29,10 +29,7 @@ impl Engine {
     pub fn shown(&self, id: TaskId, round: Round) -> Result<Digest, Rejection> {
         let task = self.task(id)?;
         if let Some(past) = task.past(round) {
-            return past.shown.ok_or_else(|| {
-                let message = format!("round {round} was judged by no rows");
-                Rejection::new(Code::NotFound, message)
-            });
+            return past.rows_shown();
         }
         let running = task.running().filter(|running| running.offer.scope.round == round);
         running.and_then(|running| running.order.as_ref()).map(|order| order.holdout).ok_or_else(
@@ -51,8 +48,7 @@ impl TaskState {
     /// Reveals are closed: which rows judge the round is known to everybody who saw them. They are to be shown.
     pub(super) fn draw(&mut self, mut running: Box<Running>) {
         let seed = round_seed(running.offer.scope, &running.said(), &self.entries(&running));
-        let exposed: Vec<u32> =
-            self.past.iter().flat_map(|past| &past.report.holdout.rows).copied().collect();
+        let exposed: Vec<u32> = self.exposed.iter().copied().collect();
         // A task has rows for all its rounds; without them nothing more is paid.
         match draw_rows(&self.spec.holdout, &exposed, seed) {
             Ok(drawn) => {
@@ -78,7 +74,7 @@ impl TaskState {
             previous: self.earlier_models(),
             last_updates: last_updates(
                 self.spec.rounds.protection,
-                self.past.last().map(|past| &past.report),
+                self.last().map(|past| &past.report),
                 self.model_bytes,
             ),
         };
@@ -88,8 +84,23 @@ impl TaskState {
 
     /// What the rounds before began with, the latest first.
     fn earlier_models(&self) -> Vec<Digest> {
-        let latest = self.past.iter().rev().take(PUBLIC_STEPS_MAX);
-        latest.map(|past| past.report.base_model).collect()
+        // A round begins with the model that the one before ended with.
+        let ended = self.past.iter().rev().skip(1).map(|ended| ended.model);
+        let begun = ended.chain([self.spec.base_model]);
+        begun.take(PUBLIC_STEPS_MAX.min(self.past.len())).collect()
+    }
+}
+
+impl Past {
+    /// The digest of the rows shown for it.
+    ///
+    /// # Errors
+    /// [`Code::NotFound`] for a round without rows.
+    pub fn rows_shown(&self) -> Result<Digest, Rejection> {
+        self.shown.ok_or_else(|| {
+            let round = self.report.scope.round;
+            Rejection::new(Code::NotFound, format!("round {round} was judged by no rows"))
+        })
     }
 }
 

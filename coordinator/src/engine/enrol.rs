@@ -156,6 +156,11 @@ impl Engine {
             providers: BTreeSet::new(),
             stage: Stage::AwaitingBlobs,
             past: Vec::new(),
+            whole: BTreeMap::new(),
+            paid: [Amount::ZERO; 2],
+            standings: None,
+            exposed: BTreeSet::new(),
+            authors: BTreeSet::new(),
             unsettled: BTreeMap::new(),
             finalised: BTreeSet::new(),
             unproven: BTreeSet::new(),
@@ -215,10 +220,10 @@ impl Engine {
 impl TaskState {
     /// Everybody whose signature is kept here.
     fn named(&self) -> impl Iterator<Item = Address> + '_ {
-        let past = self.past.iter().flat_map(|past| &past.records);
-        let records = past.chain(self.running().into_iter().flat_map(|running| &running.records));
+        let records = self.running().into_iter().flat_map(|running| &running.records);
         let authors = records.map(|(_, record)| record.body.provider);
-        self.enrolled.keys().chain(&self.providers).copied().chain(authors)
+        let known = self.enrolled.keys().chain(&self.providers).chain(&self.authors);
+        known.copied().chain(authors)
     }
 
     /// What `account` has at risk beyond debits that are not taken yet, if that is enough.

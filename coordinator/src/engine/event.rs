@@ -154,6 +154,15 @@ pub enum Event {
         /// The round.
         round: Round,
     },
+    /// What nothing that is to come needs of a round with a report is in a blob.
+    Kept {
+        /// The task.
+        task: TaskId,
+        /// The round.
+        round: Round,
+        /// The blob.
+        digest: Digest,
+    },
 }
 
 /// Something the host should see to. Each is asked for once, when it becomes wanted; after a restart
@@ -198,6 +207,13 @@ pub enum Effect {
     /// Prove on the ledger what the rounds up to this one, the last final, debited; answer with
     /// [`Event::DebitsProven`].
     Prove {
+        /// The task.
+        task: TaskId,
+        /// The round.
+        round: Round,
+    },
+    /// Keep a round with a report as a blob; answer with [`Event::Kept`].
+    Keep {
         /// The task.
         task: TaskId,
         /// The round.

@@ -35,7 +35,7 @@ mod view;
 pub use event::{Applied, Effect, Event, Verdict};
 pub use state::State;
 use state::TaskState;
-pub use view::{ProofTree, Visibility, claim_proof};
+pub use view::{Found, ProofTree, Visibility, claim_proof};
 
 /// Tasks one coordinator runs at once; those that are done are remembered besides.
 pub const TASKS_MAX: usize = 10_000;
@@ -126,6 +126,7 @@ impl Engine {
             Event::CloseRequested { task } => self.check_close_requested(*task),
             Event::Closed { task, .. } => self.check_closed(*task),
             Event::DebitsProven { task, round } => self.check_proven(*task, *round),
+            Event::Kept { task, round, .. } => self.check_kept(*task, *round),
         }
     }
 
@@ -142,14 +143,16 @@ impl Engine {
         let before = self.wants(&touched);
         self.state.now = now;
         self.change(event, now);
-        for id in &touched {
+        let after = self.wants(&touched);
+        let effects = after.difference(&before).copied().collect();
+        // Where a round is kept is nothing that anybody could see.
+        let changed = if matches!(event, Event::Kept { .. }) { Vec::new() } else { touched };
+        for id in &changed {
             if let Some(task) = self.state.tasks.get_mut(id) {
                 task.sequence = task.sequence.saturating_add(1);
             }
         }
-        let after = self.wants(&touched);
-        let effects = after.difference(&before).copied().collect();
-        Ok(Applied { verdict: Verdict::New, effects, changed: touched })
+        Ok(Applied { verdict: Verdict::New, effects, changed })
     }
 
     /// Everything that should be under way now: what a host starts after a restart.
@@ -196,7 +199,8 @@ impl Engine {
             | Event::SettlementRefused { task, .. }
             | Event::CloseRequested { task }
             | Event::Closed { task, .. }
-            | Event::DebitsProven { task, .. } => vec![*task],
+            | Event::DebitsProven { task, .. }
+            | Event::Kept { task, .. } => vec![*task],
             Event::Tick => {
                 let due = |task: &TaskState| task.deadline().is_some_and(|t| t <= now);
                 self.state.tasks.iter().filter(|(_, t)| due(t)).map(|(id, _)| *id).collect()
@@ -256,6 +260,7 @@ impl Engine {
             Event::CloseRequested { .. } => task.close_requested(),
             Event::Closed { refund, .. } => task.closed(*refund),
             Event::DebitsProven { round, .. } => task.debits_proven(*round),
+            Event::Kept { round, digest, .. } => task.kept(*round, *digest),
             Event::Registered(_)
             | Event::Published { .. }
             | Event::Tick

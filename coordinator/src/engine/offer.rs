@@ -71,11 +71,12 @@ impl TaskState {
     /// No more rounds; one that runs is dropped. Rows that judged none stay where they are: nothing needs them.
     pub(super) fn end(&mut self) {
         self.stage = Stage::Closing;
+        self.exposed.clear();
     }
 
     fn open_round(&mut self, now: Tick) {
         let round = self.current_round();
-        let last = self.past.last();
+        let last = self.whole.last_key_value().map(|(_, past)| past);
         let previous = last.map_or(Digest(self.id.0), |past| past.digest);
         let before = last.map(|past| &past.report);
         let commit_by = now.after_ms(self.spec.rounds.train_ms);

@@ -6,10 +6,10 @@
 //! A final settlement takes nothing from a bond by itself: its debits are proven account by account. The coordinator
 //! does that, before it closes the task and while the bonds cannot leave.
 
-use florin_protocol::{Amount, Code, Rejection, Round, RoundOutcome, TaskId, Tick};
+use florin_protocol::{Amount, Code, Rejection, Round, TaskId, Tick};
 
 use super::event::Verdict;
-use super::state::{Past, Stage, TaskState};
+use super::state::{Past, Stage, Standings, TaskState};
 use super::{Engine, reject};
 
 impl Engine {
@@ -48,11 +48,23 @@ impl Engine {
         self.check_posted(id, round)
     }
 
+    /// Only what nobody will ask for any more leaves the memory.
+    pub(super) fn check_kept(&self, id: TaskId, round: Round) -> Result<Verdict, Rejection> {
+        let task = self.task(id)?;
+        if task.ended(round).is_some_and(|ended| ended.kept.is_some()) {
+            return Ok(Verdict::Repeat);
+        }
+        if task.is_done_with(round) {
+            return Ok(Verdict::New);
+        }
+        reject(Code::TooEarly, format!("round {round} is still needed"))
+    }
+
     /// The task, if its round has a settlement.
     fn settled(&self, id: TaskId, round: Round) -> Result<&TaskState, Rejection> {
         let task = self.task(id)?;
-        match task.past(round) {
-            Some(past) if past.report.outcome == RoundOutcome::Settled => Ok(task),
+        match task.ended(round) {
+            Some(ended) if ended.settled => Ok(task),
             _ => reject(Code::WrongRound, format!("round {round} has no settlement")),
         }
     }
@@ -88,6 +100,10 @@ impl TaskState {
             if self.past(round).is_some_and(Past::debits) {
                 self.unproven.insert(round);
             }
+        }
+        let last = self.finalised.last().and_then(|last| self.past(*last));
+        if let Some(standings) = last.map(|past| Standings::of(&past.report)) {
+            self.standings = Some(standings);
         }
         // Somebody may have made it final before its post was answered.
         if matches!(self.stage, Stage::Settling) && self.unsettled.values().all(|posted| *posted) {

@@ -4,11 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use florin_protocol::{
-    Address, Amount, Canonical, Code, Commit, Digest, Offer, Registration, Report, Role, Round,
-    Signed, TaskId, TaskSpec, Tick, UpdateHeader, UpdateId, WorkOrder, WorkRecord, WorkResult,
+    Address, Amount, Canonical, Code, Commit, Digest, Offer, Receipt, Registration, Rejection,
+    Report, Role, Round, RoundOutcome, Scope, Signed, Standing, TaskId, TaskSpec, Tick,
+    UpdateHeader, UpdateId, WorkOrder, WorkRecord, WorkResult,
 };
 
 use super::event::Effect;
+use super::reject;
+use super::value::wrong_record;
 
 /// Everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
@@ -67,8 +70,18 @@ pub struct TaskState {
     pub providers: BTreeSet<Address>,
     /// Where it is.
     pub stage: Stage,
-    /// Rounds with a report; round r is at position r − 1.
-    pub past: Vec<Past>,
+    /// Rounds with a report, in short; round r is at position r − 1.
+    pub past: Vec<Ended>,
+    /// Those of them that are here whole: not kept as blobs yet, or still needed.
+    pub whole: BTreeMap<Round, Past>,
+    /// Paid by all reports, for data and for infrastructure.
+    pub paid: [Amount; 2],
+    /// The standings that claims are proven by, once a settlement is final.
+    pub standings: Option<Standings>,
+    /// Rows of the holdout that have judged a round.
+    pub exposed: BTreeSet<u32>,
+    /// Providers whose records are in rounds with a report.
+    pub authors: BTreeSet<Address>,
     /// Settlements that are not final yet; true once the ledger has them, or is to be asked whether it does.
     pub unsettled: BTreeMap<Round, bool>,
     /// Rounds whose settlement is final.
@@ -160,7 +173,34 @@ pub struct TakenUpdate {
     pub at: Tick,
 }
 
-/// A round with its report.
+/// A round with its report, in short: what later rounds are built on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct Ended {
+    /// The report's digest.
+    pub report: Digest,
+    /// The model it ended with.
+    pub model: Digest,
+    /// Whether it has a settlement.
+    pub settled: bool,
+    /// The blob that the rest of it is kept as, once it is.
+    pub kept: Option<Digest>,
+}
+
+/// The standings after the last round whose settlement is final. They stay here, whatever happens to a blob: money is
+/// claimed by them.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct Standings {
+    /// The task.
+    pub task: TaskId,
+    /// The round.
+    pub round: Round,
+    /// The root of their totals.
+    pub root: Digest,
+    /// By account.
+    pub of: BTreeMap<Address, Standing>,
+}
+
+/// A round with its report, whole.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct Past {
     /// Its offer.
@@ -186,6 +226,7 @@ impl State {
         let mut needed = BTreeSet::new();
         for task in self.tasks.values() {
             needed.extend(&task.public);
+            needed.extend(task.past.iter().filter_map(|ended| ended.kept));
             needed.extend(task.holdout);
             let Some(running) = task.running() else { continue };
             needed.extend(running.updates.values().map(|update| update.header.body.update));
@@ -213,11 +254,22 @@ impl TaskState {
         }
     }
 
-    /// A round with its report.
+    /// A round with its report, in short.
     #[must_use]
-    pub fn past(&self, round: Round) -> Option<&Past> {
+    pub fn ended(&self, round: Round) -> Option<&Ended> {
         let position = usize::try_from(round.0).ok()?.checked_sub(1)?;
         self.past.get(position)
+    }
+
+    /// A round with its report, if it is here whole.
+    #[must_use]
+    pub fn past(&self, round: Round) -> Option<&Past> {
+        self.whole.get(&round)
+    }
+
+    /// The last round with a report, unless the task is over: the next one is built on it.
+    pub(super) fn last(&self) -> Option<&Past> {
+        self.whole.last_key_value().map(|(_, past)| past)
     }
 
     /// The number of the round that runs, or would be next.
@@ -290,11 +342,71 @@ impl TaskState {
         if matches!(self.stage, Stage::Closing) && settled {
             wanted.push(Effect::Close { task });
         }
+        wanted.extend(self.to_keep().map(|round| Effect::Keep { task, round }));
         wanted
+    }
+
+    /// The first round that is here whole and need not be.
+    pub(super) fn to_keep(&self) -> Option<Round> {
+        self.whole.keys().copied().find(|round| self.is_done_with(*round))
+    }
+
+    /// Whether nothing that is to come needs more of the round than its blob. A settlement that is not final may still
+    /// become it, also one that was given up: by its report the debits are proven.
+    pub(super) fn is_done_with(&self, round: Round) -> bool {
+        let Some(past) = self.whole.get(&round) else {
+            return false;
+        };
+        let built_on = !self.is_over() && self.whole.keys().next_back() == Some(&round);
+        let settled = past.report.outcome == RoundOutcome::Settled;
+        let settles = settled && !self.finalised.contains(&round);
+        !built_on && !settles && !self.unproven.contains(&round)
+    }
+
+    /// The rest of a round is in a blob.
+    pub(super) fn kept(&mut self, round: Round, digest: Digest) {
+        let position = usize::try_from(round.0).ok().and_then(|round| round.checked_sub(1));
+        if let Some(ended) = position.and_then(|position| self.past.get_mut(position)) {
+            ended.kept = Some(digest);
+            self.whole.remove(&round);
+        }
+    }
+}
+
+impl Standings {
+    /// Those of a report.
+    pub(super) fn of(report: &Report) -> Self {
+        let (scope, root) = (report.scope, report.root);
+        Self { task: scope.task, round: scope.round, root, of: report.standings.clone() }
     }
 }
 
 impl Past {
+    /// What became of a record of the round's order: the units paid, or why none are; `None` for one never taken.
+    #[must_use]
+    pub fn verdict(&self, record: Digest) -> Option<Result<u64, Rejection>> {
+        if !self.records.iter().any(|(digest, _)| *digest == record) {
+            return None;
+        }
+        if let Some(line) = self.report.infrastructure.iter().find(|line| line.record == record) {
+            return Some(Ok(line.units));
+        }
+        Some(if self.wrong.contains(&record) {
+            wrong_record()
+        } else {
+            reject(Code::WorkGone, "somebody else's record of this order was verified first")
+        })
+    }
+
+    /// The receipt of an update that was taken: always the same for the same update.
+    #[must_use]
+    pub fn receipt(&self, scope: Scope, sender: Address, update: UpdateId) -> Option<Receipt> {
+        let taken = self.updates.iter().find(|taken| taken.header.body.sender == sender)?;
+        let order = self.report.entries.iter().find(|entry| entry.sender == sender)?.order;
+        let receipt = Receipt { scope, sender, update, at: taken.at, order };
+        (scope == self.report.scope && taken.id == update).then_some(receipt)
+    }
+
     /// Whether it takes something from a bond.
     pub(super) fn debits(&self) -> bool {
         self.debited().next().is_some()

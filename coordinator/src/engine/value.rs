@@ -94,7 +94,8 @@ impl Engine {
         running.held.as_deref().filter(|_| running.offer.scope.round == round)
     }
 
-    /// What became of a record: `None` while it is not verified, and for one never taken. `Ok` has the units paid.
+    /// What became of a record: `None` while it is not verified, for one never taken, and for one of a round that is not
+    /// here whole. `Ok` has the units paid.
     #[must_use]
     pub fn work_verdict(&self, order: Digest, record: Digest) -> Option<Result<u64, Rejection>> {
         let (id, round) = self.find_order(order)?;
@@ -102,18 +103,7 @@ impl Engine {
         if task.running().is_some_and(|running| running.wrong.contains(&record)) {
             return Some(wrong_record());
         }
-        let past = task.past(round)?;
-        if !past.records.iter().any(|(digest, _)| *digest == record) {
-            return None;
-        }
-        if let Some(line) = past.report.infrastructure.iter().find(|line| line.record == record) {
-            return Some(Ok(line.units));
-        }
-        Some(if past.wrong.contains(&record) {
-            wrong_record()
-        } else {
-            reject(Code::WorkGone, "somebody else's record of this order was verified first")
-        })
+        task.past(round)?.verdict(record)
     }
 
     /// The order that `provider` could do now, if its time is not up and it has not done it.
@@ -127,7 +117,7 @@ impl Engine {
     }
 }
 
-fn wrong_record() -> Result<u64, Rejection> {
+pub(super) fn wrong_record() -> Result<u64, Rejection> {
     reject(Code::WorkWrong, "the result does not match its recomputation: it is not paid")
 }
 

@@ -5,11 +5,21 @@ use std::collections::BTreeMap;
 use florin_protocol::merkle::Totals;
 use florin_protocol::{
     Address, Amount, ClaimProof, Code, Digest, Offer, Phase, Registration, Rejection, Report, Role,
-    Round, Signed, TaskId, TaskSpec, TaskSummary, TaskView, Tick, WorkRecord, merkle, totals_tree,
+    Round, Signed, Standing, TaskId, TaskSpec, TaskSummary, TaskView, Tick, WorkRecord, merkle,
+    totals_tree,
 };
 
-use super::state::{Past, Running, Stage, TaskState};
+use super::state::{Past, Running, Stage, Standings, TaskState};
 use super::{Engine, reject};
+
+/// Where a round with a report is.
+#[derive(Clone, Copy, Debug)]
+pub enum Found<'a> {
+    /// In memory.
+    Here(&'a Past),
+    /// In this blob.
+    Kept(Digest),
+}
 
 /// Who may read a blob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +71,7 @@ impl Engine {
             committed: running.map_or(0, |r| count(r.commits.len())),
             revealed: running.map_or(0, |r| count(r.updates.len())),
             offer: None,
-            model: task.past.last().map_or(task.spec.base_model, |past| past.report.model),
+            model: task.past.last().map_or(task.spec.base_model, |ended| ended.model),
             wanted: task.wanted.iter().copied().collect(),
             holdout_wanted: task.holdout.is_none(),
         };
@@ -84,48 +94,56 @@ impl Engine {
         self.state.tasks.values().map(summary).collect()
     }
 
-    /// The offer of a round that runs or ran.
+    /// The offer of the round that runs, if it is this one.
     ///
     /// # Errors
-    /// [`Code::UnknownTask`], [`Code::NotYetPublic`].
-    pub fn offer(&self, id: TaskId, round: Round) -> Result<&Offer, Rejection> {
-        let task = self.task(id)?;
-        let running = task.running().filter(|running| running.offer.scope.round == round);
-        match running {
-            Some(running) => Ok(&running.offer),
-            None => self.past(id, round).map(|past| &past.offer),
+    /// [`Code::UnknownTask`].
+    pub fn running_offer(&self, id: TaskId, round: Round) -> Result<Option<&Offer>, Rejection> {
+        let running = self.task(id)?.running();
+        let running = running.filter(|running| running.offer.scope.round == round);
+        Ok(running.map(|running| &running.offer))
+    }
+
+    /// The report of a round that is here whole.
+    ///
+    /// # Errors
+    /// [`Code::UnknownTask`]; [`Code::NotYetPublic`] for a round without a report; [`Code::NotFound`] for one in a blob.
+    pub fn report(&self, id: TaskId, round: Round) -> Result<&Report, Rejection> {
+        match self.past(id, round)? {
+            Found::Here(past) => Ok(&past.report),
+            Found::Kept(digest) => {
+                let message = format!("round {round} is in blob {digest}");
+                Err(Rejection::new(Code::NotFound, message))
+            }
         }
     }
 
-    /// A round's report.
+    /// A round with its report, or where it is.
     ///
     /// # Errors
     /// [`Code::UnknownTask`], [`Code::NotYetPublic`].
-    pub fn report(&self, id: TaskId, round: Round) -> Result<&Report, Rejection> {
-        self.past(id, round).map(|past| &past.report)
-    }
-
-    /// A round with its report.
-    ///
-    /// # Errors
-    /// [`Code::UnknownTask`], [`Code::NotYetPublic`].
-    pub fn past(&self, id: TaskId, round: Round) -> Result<&Past, Rejection> {
+    pub fn past(&self, id: TaskId, round: Round) -> Result<Found<'_>, Rejection> {
         let task = self.task(id)?;
-        task.past(round).ok_or_else(|| {
+        let kept = || task.ended(round)?.kept.map(Found::Kept);
+        task.past(round).map(Found::Here).or_else(kept).ok_or_else(|| {
             let reported = task.past.len();
             let message = format!("round {round} has no report; {reported} rounds have one");
             Rejection::new(Code::NotYetPublic, message)
         })
     }
 
-    /// The last report whose settlement is final on the ledger: what [`claim_proof`] proves from.
+    /// The blob in which a round is, if it is not here whole.
+    #[must_use]
+    pub fn kept(&self, id: TaskId, round: Round) -> Option<Digest> {
+        self.state.tasks.get(&id)?.ended(round)?.kept
+    }
+
+    /// The standings after the last round whose settlement is final on the ledger: what claims are proven from.
     ///
     /// # Errors
     /// [`Code::UnknownTask`]; [`Code::NotYetPublic`] before the first settlement is final.
-    pub fn final_report(&self, id: TaskId) -> Result<&Report, Rejection> {
-        let task = self.task(id)?;
-        let past = task.finalised.last().and_then(|round| task.past(*round));
-        past.map(|past| &past.report).ok_or_else(|| {
+    pub fn final_standings(&self, id: TaskId) -> Result<&Standings, Rejection> {
+        self.task(id)?.standings.as_ref().ok_or_else(|| {
             Rejection::new(Code::NotYetPublic, "no settlement of this task is final yet")
         })
     }
@@ -251,14 +269,30 @@ impl ProofTree {
     /// # Errors
     /// [`Code::Internal`] if the totals overflow, which the pay rule makes impossible.
     pub fn of(report: &Report) -> Result<Self, Rejection> {
+        Self::over(report.scope.round, report.root, &report.standings)
+    }
+
+    /// The same of a task's last final standings.
+    ///
+    /// # Errors
+    /// Those of [`ProofTree::of`].
+    pub fn of_final(standings: &Standings) -> Result<Self, Rejection> {
+        Self::over(standings.round, standings.root, &standings.of)
+    }
+
+    fn over(
+        round: Round,
+        root: Digest,
+        standings: &BTreeMap<Address, Standing>,
+    ) -> Result<Self, Rejection> {
         let broken =
             |error: florin_protocol::AmountError| Rejection::new(Code::Internal, error.to_string());
         let mut totals = BTreeMap::new();
-        for (account, standing) in &report.standings {
+        for (account, standing) in standings {
             totals.insert(*account, standing.totals().map_err(broken)?);
         }
-        let tree = totals_tree(&report.standings).map_err(broken)?;
-        Ok(Self { round: report.scope.round, root: report.root, totals, tree })
+        let tree = totals_tree(standings).map_err(broken)?;
+        Ok(Self { round, root, totals, tree })
     }
 
     /// What `account` can claim; nothing, and no proof, for one that was neither paid nor debited.

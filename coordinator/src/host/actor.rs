@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use florin_protocol::{TaskId, Tick};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::archive::KeepJob;
 use super::discloser::ShowJob;
 use super::jobs::Job;
 use super::keeper::Keeper;
@@ -34,6 +35,7 @@ pub(super) struct Actor {
     pub(super) changes: watch::Sender<Sequences>,
     pub(super) values: Lanes<ValueJob>,
     pub(super) shows: Sender<ShowJob>,
+    pub(super) keeps: Sender<KeepJob>,
     pub(super) ledger: Sender<LedgerJob>,
     pub(super) vitals: Vitals,
 }
@@ -112,6 +114,7 @@ impl Actor {
         let now = self.clock.now();
         let mut batch = Batch::of(commands);
         let turn = self.turn(std::mem::take(&mut batch.asked), now);
+        self.vitals.refused(turn.refusal.as_deref());
         let next = if batch.stop { Next::Stop } else { turn.next };
         if turn.next == Next::GoOn {
             let (engine, journal) = self.core.parts();
@@ -172,6 +175,7 @@ impl Actor {
             let is_there = match job {
                 Job::Show(job) => self.shows.send(*job).is_ok(),
                 Job::Value(job) => self.values.send(*job),
+                Job::Keep(job) => self.keeps.send(*job).is_ok(),
                 Job::Ledger(job) => self.ledger.send(*job).is_ok(),
             };
             if !is_there {

@@ -1,5 +1,6 @@
 //! What an effect asks of whoever carries it out, with everything that it takes: the engine may go on meanwhile.
 
+use super::archive::KeepJob;
 use super::discloser::ShowJob;
 use super::prover::Debits;
 use super::settler::{LedgerJob, settlement};
@@ -13,6 +14,8 @@ pub enum Job {
     Show(Box<ShowJob>),
     /// Compute a round's work.
     Value(Box<ValueJob>),
+    /// Keep a round that is over as a blob.
+    Keep(Box<KeepJob>),
     /// Have something done by the ledger.
     Ledger(Box<LedgerJob>),
 }
@@ -51,8 +54,12 @@ impl Job {
             Effect::Close { task } => LedgerJob::Close { task },
             Effect::Prove { task, round } => {
                 let state = tasks.get(&task)?;
-                let report = state.past(round)?.report.clone();
-                LedgerJob::Prove(Debits::of(report, state.to_prove()))
+                let standings = state.standings.clone().filter(|known| known.round == round)?;
+                LedgerJob::Prove(Debits::of(standings, state.to_prove()))
+            }
+            Effect::Keep { task, round } => {
+                let past = Box::new(tasks.get(&task)?.past(round)?.clone());
+                return Some(Self::Keep(Box::new(KeepJob { task, round, past })));
             }
         };
         Some(Self::Ledger(Box::new(job)))

@@ -1,8 +1,8 @@
 //! The engine's host: one thread owns engine and journal and takes commands from a bounded queue.
 //!
 //! It drains what is queued, applies it, makes the batch durable with one fsync, and only then answers and lets effects
-//! out. So whatever anybody was told survives a crash. Disclosure, valuation and the ledger have a thread each; they report back
-//! through the same queue.
+//! out. So whatever anybody was told survives a crash. Disclosure, valuation, the ledger and the keeping of
+//! rounds that are over have a thread each; they report back through the same queue.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use florin_protocol::{
 use tokio::sync::{mpsc, oneshot, watch};
 
 mod actor;
+pub mod archive;
 mod clock;
 mod delayed;
 mod discloser;
@@ -28,6 +29,7 @@ mod turn;
 mod valuer;
 mod vitals;
 
+pub use archive::KeepJob;
 pub use clock::{Clock, ManualClock, SteadyClock, SystemClock};
 pub use discloser::ShowJob;
 pub use jobs::Job;
@@ -205,6 +207,7 @@ impl Host {
         let (commands, queue) = mpsc::channel(QUEUE_MAX);
         let (send_values, values) = lanes::Lanes::new(parts.valuers.len());
         let (send_shows, shows) = std::sync::mpsc::channel();
+        let (send_keeps, keeps) = std::sync::mpsc::channel();
         let (send_ledger, ledger_jobs) = std::sync::mpsc::channel();
         let mailbox = Mailbox { commands };
         let vitals = Vitals::default();
@@ -221,11 +224,13 @@ impl Host {
             changes: send_changes,
             values: send_values,
             shows: send_shows,
+            keeps: send_keeps,
             ledger: send_ledger,
             vitals: seen,
         };
         let Parts { ledger, wallet, valuers, .. } = parts;
         let (rows, from_rows) = (folder.blobs(), mailbox.clone());
+        let (rounds, from_rounds) = (folder.blobs(), mailbox.clone());
         let mut threads = Vec::new();
         for (number, (jobs, valuer)) in values.into_iter().zip(valuers).enumerate() {
             let (blobs, to_engine) = (folder.blobs(), mailbox.clone());
@@ -236,6 +241,7 @@ impl Host {
             thread("engine", move || actor.run(queue))?,
             thread("snapshots", move || snapshots.work(volume.as_ref(), owner, &held))?,
             thread("disclosure", move || discloser::work(shows, &rows, &from_rows))?,
+            thread("rounds", move || archive::work(keeps, &rounds, &from_rounds))?,
             thread("ledger", move || settler::work(ledger_jobs, &ledger, &wallet, &mailbox))?,
         ]);
         Ok((host, Running { threads, _folder: folder }))

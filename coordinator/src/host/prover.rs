@@ -7,17 +7,18 @@
 use std::fmt;
 
 use florin_ledger::{Claim, Claimed, Ledger, LedgerError, Refusal};
-use florin_protocol::{Address, Report, Round, Signer, TaskId};
+use florin_protocol::{Address, Round, Signer, TaskId};
 
 use crate::engine::ProofTree;
+use crate::engine::state::Standings;
 
 /// Debits that are looked at before other jobs have their turn.
 const AT_ONCE: usize = 32;
 
-/// Debits to be proven by one final report.
+/// Debits to be proven by one round's final standings.
 #[derive(Clone)]
 pub struct Debits {
-    report: Box<Report>,
+    standings: Standings,
     /// Whose are not known to be proven, descending.
     accounts: Vec<Address>,
 }
@@ -42,18 +43,18 @@ impl fmt::Debug for Debits {
 }
 
 impl Debits {
-    /// The debits of these accounts, by the last final report.
-    pub(super) fn of(report: Report, mut accounts: Vec<Address>) -> Self {
+    /// The debits of these accounts, by the last final standings.
+    pub(super) fn of(standings: Standings, mut accounts: Vec<Address>) -> Self {
         accounts.reverse();
-        Self { report: Box::new(report), accounts }
+        Self { standings, accounts }
     }
 
     pub(super) const fn task(&self) -> TaskId {
-        self.report.scope.task
+        self.standings.task
     }
 
     pub(super) const fn round(&self) -> Round {
-        self.report.scope.round
+        self.standings.round
     }
 
     /// Proves some of those that are left.
@@ -84,11 +85,11 @@ impl Debits {
         by: &dyn Signer,
     ) -> Result<bool, LedgerError> {
         let (task, round) = (self.task(), self.round());
-        let debited = self.report.standings.get(&account).map(|standing| standing.debited);
+        let debited = self.standings.of.get(&account).map(|standing| standing.debited);
         if ledger.claimed(task, account)?.debited >= debited.unwrap_or_default() {
             return Ok(true);
         }
-        let found = match tree.take().map_or_else(|| ProofTree::of(&self.report), Ok) {
+        let found = match tree.take().map_or_else(|| ProofTree::of_final(&self.standings), Ok) {
             Ok(built) => tree.insert(built).proof(account),
             // The same totals made the report's root.
             Err(error) => {
@@ -108,7 +109,7 @@ impl Debits {
                 refusal @ (Refusal::BadProof | Refusal::BadSettlement { .. }),
             )) => {
                 let root = ledger.task(task)?.map(|state| state.root);
-                if root != Some(self.report.root) {
+                if root != Some(self.standings.root) {
                     return Ok(false);
                 }
                 // No retry changes that, and the buyer's refund shall not wait for it.

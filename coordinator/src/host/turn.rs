@@ -42,6 +42,8 @@ pub struct Turn {
     pub changed: Vec<TaskId>,
     /// What to do next.
     pub next: Next,
+    /// Why the journal takes nothing, if it does not.
+    pub refusal: Option<String>,
 }
 
 /// What to do after a turn.
@@ -129,7 +131,9 @@ impl Core {
     pub fn turn(&mut self, asked: Vec<Asked>, now: Tick, append: &mut Append<'_>) -> Turn {
         let now = now.max(self.engine.state().now);
         let mut batch = Batch::default();
-        let room = self.journal.check_room().map_err(|error| refusal(&error));
+        let room = self.journal.check_room();
+        let why = room.as_ref().err().map(ToString::to_string);
+        let room = room.map_err(|error| refusal(&error));
         if room.is_ok() {
             // Nothing is due most of the time; then it is a repeat and leaves no record.
             let _ = self.take(Event::Tick, now, &mut batch);
@@ -139,7 +143,7 @@ impl Core {
             let taken = room.clone().and_then(|()| self.take(event, now, &mut batch));
             batch.answers.push(taken);
         }
-        self.commit(batch, now, room.is_ok(), append)
+        self.commit(batch, now, why, append)
     }
 
     fn event_of(&self, asked: Asked) -> Event {
@@ -172,22 +176,29 @@ impl Core {
         Ok(Written { now, verdict: applied.verdict })
     }
 
-    fn commit(&mut self, mut batch: Batch, now: Tick, room: bool, append: &mut Append<'_>) -> Turn {
-        let mut next = if room { Next::GoOn } else { Next::Stuck };
+    fn commit(
+        &mut self,
+        mut batch: Batch,
+        now: Tick,
+        mut refused: Option<String>,
+        append: &mut Append<'_>,
+    ) -> Turn {
+        let mut next = if refused.is_none() { Next::GoOn } else { Next::Stuck };
         if !batch.records.is_empty()
             && let Err(error) = append(&mut self.journal, &batch.records)
         {
             tracing::error!(%error, "the journal takes nothing");
-            let refused = refusal(&error);
+            let rejection = refusal(&error);
             for answer in &mut batch.answers {
-                *answer = Err(refused.clone());
+                *answer = Err(rejection.clone());
             }
+            refused = Some(error.to_string());
             batch.effects.clear();
             batch.changed.clear();
             next = self.forget();
         }
         let Batch { effects, changed, answers, .. } = batch;
-        Turn { now, answers, effects, changed, next }
+        Turn { now, answers, effects, changed, next, refusal: refused }
     }
 
     /// Forgets what was applied but is not durable: the engine becomes what the journal says.

@@ -1,5 +1,6 @@
 //! What the engine's thread does to the disk, for who watches from outside.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
@@ -17,6 +18,8 @@ pub(crate) struct Vitals {
     pub(crate) commit: Histogram,
     /// Batches that the journal did not take.
     pub(crate) failed: Counter,
+    /// Why it takes nothing now.
+    refusal: Arc<Mutex<Option<String>>>,
 }
 
 impl Default for Vitals {
@@ -25,11 +28,25 @@ impl Default for Vitals {
             records: Counter::default(),
             commit: Histogram::new(BOUNDS),
             failed: Counter::default(),
+            refusal: Arc::default(),
         }
     }
 }
 
 impl Vitals {
+    /// Why the journal takes nothing, if it does not.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        self.refusal.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Why the journal takes nothing from now on; nothing if it takes what comes.
+    pub(super) fn refused(&self, why: Option<&str>) {
+        let mut known = self.refusal.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.as_deref() != why {
+            *known = why.map(str::to_owned);
+        }
+    }
+
     /// A batch of so many records is durable, and took so long.
     pub(super) fn committed(&self, records: usize, took: Duration) {
         self.records.inc_by(records as u64);

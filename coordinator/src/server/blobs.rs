@@ -15,8 +15,10 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::body::{Incoming, blocking, blocking_with, send_file};
 use super::error::{ApiError, ApiResult};
 use super::extract::At;
+use super::past::past;
 use super::resume::{Head, begin, offset_of, token_of, with_offset};
 use super::{App, Room};
+use crate::engine::state::Past;
 use crate::engine::{Engine, Event, Visibility};
 use crate::store::pack::PACKED_BYTES_MAX;
 use crate::store::partial::{Key, Upload, Wanted, Whose};
@@ -330,7 +332,14 @@ pub(super) async fn give_shown(
     State(app): State<App>,
     At((task, round)): At<(TaskId, Round)>,
 ) -> ApiResult<Response> {
-    let digest = app.host().read(move |engine, _| engine.shown(task, round)).await??;
+    let known = app.host().read(move |engine, _| match engine.kept(task, round) {
+        Some(_) => Ok(None),
+        None => engine.shown(task, round).map(Some),
+    });
+    let digest = match known.await?? {
+        Some(digest) => digest,
+        None => past(&app, (task, round), Past::rows_shown).await??,
+    };
     send_blob(&app, digest).await
 }
 

@@ -8,7 +8,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use florin_protocol::{Amount, Code, Phase, RoundOutcome};
+use florin_protocol::{Amount, Code, Phase};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -90,7 +90,7 @@ pub(super) struct Picture {
     rounds: u64,
     abandoned: u64,
     unsettled: i64,
-    outstanding: [(&'static str, u64); 3],
+    outstanding: [(&'static str, u64); 4],
     deposited: Vec<Amount>,
     paid: Vec<Amount>,
     escrow: Vec<Amount>,
@@ -101,14 +101,10 @@ impl Picture {
     pub(super) fn of(engine: &Engine) -> Self {
         let tasks = || engine.state().tasks.values();
         let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
-        let last = |task: &crate::engine::state::TaskState| {
-            task.past.last().map(|past| [past.report.data_total, past.report.infrastructure_total])
-        };
         let budget = |task: &crate::engine::state::TaskState| {
             [task.spec.budget.data, task.spec.budget.infrastructure]
         };
-        let past = || tasks().flat_map(|task| &task.past);
-        let abandoned = past().filter(|p| matches!(p.report.outcome, RoundOutcome::Abandoned(_)));
+        let abandoned = tasks().flat_map(|task| &task.past).filter(|ended| !ended.settled);
         Self {
             tasks: PHASES
                 .iter()
@@ -122,9 +118,9 @@ impl Picture {
             unsettled: count(tasks().map(|t| t.unsettled.len()).fold(0, usize::saturating_add)),
             outstanding: outstanding(engine),
             deposited: pools(tasks().map(budget)),
-            paid: pools(tasks().filter_map(last)),
+            paid: pools(tasks().map(|task| task.paid)),
             escrow: pools(tasks().filter(|task| task.phase() != Phase::Done).map(|task| {
-                let [paid, services] = last(task).unwrap_or_default();
+                let [paid, services] = task.paid;
                 let [data, infrastructure] = budget(task);
                 let left = |all: Amount, paid| all.minus(paid).unwrap_or_default();
                 [left(data, paid), left(infrastructure, services)]
@@ -334,8 +330,8 @@ fn register_journal(all: &mut Registry, vitals: &Vitals) {
 }
 
 /// How much the engine waits for, by who does it.
-fn outstanding(engine: &Engine) -> [(&'static str, u64); 3] {
-    let (mut rows, mut valuations, mut ledger) = (0u64, 0u64, 0u64);
+fn outstanding(engine: &Engine) -> [(&'static str, u64); 4] {
+    let (mut rows, mut valuations, mut ledger, mut rounds) = (0u64, 0u64, 0u64, 0u64);
     for effect in engine.outstanding() {
         let kind = match effect {
             Effect::Disclose { .. } => &mut rows,
@@ -344,10 +340,11 @@ fn outstanding(engine: &Engine) -> [(&'static str, u64); 3] {
             | Effect::Finalize { .. }
             | Effect::Close { .. }
             | Effect::Prove { .. } => &mut ledger,
+            Effect::Keep { .. } => &mut rounds,
         };
         *kind = kind.saturating_add(1);
     }
-    [("rows", rows), ("valuations", valuations), ("ledger", ledger)]
+    [("rows", rows), ("valuations", valuations), ("ledger", ledger), ("rounds", rounds)]
 }
 
 /// For people and their graphs: rounded.
@@ -381,7 +378,7 @@ mod tests {
             paid: vec!["1.5".parse().unwrap(), Amount::ZERO],
             deposited: vec![Amount::ZERO; 2],
             escrow: vec![Amount::ZERO; 2],
-            outstanding: [("rows", 0), ("valuations", 2), ("ledger", 1)],
+            outstanding: [("rows", 0), ("valuations", 2), ("ledger", 1), ("rounds", 3)],
             ..Picture::default()
         };
         let (uploads, room) = ([("updates", 3), ("blobs", 0)], [("updates", 2_048), ("blobs", 0)]);

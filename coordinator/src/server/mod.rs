@@ -25,6 +25,7 @@ pub mod listen;
 mod market;
 mod metrics;
 mod observe;
+mod past;
 mod places;
 mod proofs;
 mod pulse;

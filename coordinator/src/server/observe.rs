@@ -87,11 +87,14 @@ pub(super) async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// Whether it can do its work: the engine answers, and so does the ledger.
+/// Whether it can do its work: the engine answers, its journal takes what it is told, and the ledger answers.
 pub(super) async fn readyz(State(app): State<App>) -> Response {
     let engine = timeout(READY_TIME, app.host().read(|_, _| ())).await;
     if !matches!(engine, Ok(Ok(()))) {
         return not_ready("the engine does not answer");
+    }
+    if let Some(why) = app.host().vitals().refusal() {
+        return not_ready(&why);
     }
     let asked = app.clone();
     let ledger = blocking(move || asked.inner.ledger.now().map(drop));

@@ -38,12 +38,15 @@ impl Proofs {
     /// The tree of the task's last final round. Whoever asks while it is being built waits for the same one.
     pub(super) async fn of(&self, host: &Host, task: TaskId) -> ApiResult<Arc<ProofTree>> {
         let final_round =
-            move |engine: &Engine, _| engine.final_report(task).map(|report| report.scope.round);
+            move |engine: &Engine, _| engine.final_standings(task).map(|last| last.round);
         let round = host.read(final_round).await??;
         let place = self.place(task, round);
         let built = place.get_or_try_init(|| async move {
-            let report = host.read(move |engine, _| engine.report(task, round).cloned()).await??;
-            blocking(move || ProofTree::of(&report).map(Arc::new)).await?.map_err(ApiError::from)
+            let last = host.read(move |engine, _| engine.final_standings(task).cloned()).await??;
+            // Where a later one has become final just now, its proofs are the right answer too.
+            blocking(move || ProofTree::of_final(&last).map(Arc::new))
+                .await?
+                .map_err(ApiError::from)
         });
         built.await.cloned()
     }

@@ -201,15 +201,16 @@ fn of_tasks() -> Vec<Route> {
 }
 
 fn of_rounds() -> Vec<Route> {
-    let past = |route: Route| route.refuses(&[UnknownTask, NotYetPublic, NotFound]);
+    // A round that is over may be in a blob, and that in the bucket.
+    let kept = [UnknownTask, NotYetPublic, NotFound, StorageFull, StorageUnavailable];
+    let past = |route: Route| route.refuses(&kept);
     vec![
         past(Route::get(
             "/v1/tasks/{id}/rounds/{round}/holdout",
             get(blobs::give_shown),
             "The rows that judge the round, with their proofs: borsh, see docs/protocol.md.",
         ))
-        .answers(Answer::bytes("the shown rows"))
-        .refuses(&[StorageFull, StorageUnavailable]),
+        .answers(Answer::bytes("the shown rows")),
         past(Route::get(
             "/v1/tasks/{id}/rounds/{round}/report",
             get(tasks::report),
@@ -264,7 +265,7 @@ fn of_blobs() -> Vec<Route> {
         .refuses(&fits)
         .refuses(&[WrongTask, WrongRound, WrongBaseModel, TaskClosed, DeadlinePassed, TooEarly])
         .refuses(&[NotEnrolled, NotSelected, NotCommitted, CommitMismatch, Conflicting, BadRows])
-        .refuses(&[UpdateNormTooLarge]),
+        .refuses(&[UpdateNormTooLarge, StorageUnavailable]),
         resumed(Route::put(
             "/v1/tasks/{id}/holdout",
             put(blobs::take_holdout),
@@ -326,6 +327,7 @@ fn of_work() -> Vec<Route> {
             .takes(Body::signed::<WorkRecord>(LARGE_BYTES_MAX))
             .answers(Answer::json::<WorkVerdict>())
             .refuses(&pledged)
-            .refuses(&[WorkGone, WorkWrong, Conflicting, LimitReached, TooEarly, TaskClosed]),
+            .refuses(&[WorkGone, WorkWrong, Conflicting, LimitReached, TooEarly, TaskClosed])
+            .refuses(&[StorageUnavailable]),
     ]
 }

@@ -17,6 +17,7 @@ use super::App;
 use super::blobs::holdout_bytes;
 use super::error::{ApiError, ApiResult};
 use super::extract::{Asked, At, SMALL_BYTES_MAX, Said, Verified, check_task};
+use super::past::past;
 use crate::config::{Config, MIB, WAIT_MS_MAX};
 use crate::engine::state::Past;
 use crate::engine::{Event, Verdict};
@@ -132,15 +133,6 @@ pub(super) async fn commit(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// A round that has its report.
-async fn past<T: Send + 'static>(
-    app: &App,
-    (id, round): (TaskId, Round),
-    take: impl FnOnce(&Past) -> T + Send + 'static,
-) -> ApiResult<T> {
-    Ok(app.host().read(move |engine, _| engine.past(id, round).map(take)).await??)
-}
-
 pub(super) async fn report(
     State(app): State<App>,
     At(at): At<(TaskId, Round)>,
@@ -153,7 +145,12 @@ pub(super) async fn offer(
     State(app): State<App>,
     At((id, round)): At<(TaskId, Round)>,
 ) -> ApiResult<Json<Signed<Offer>>> {
-    let offer = app.host().read(move |engine, _| engine.offer(id, round).cloned()).await??;
+    let running =
+        app.host().read(move |engine, _| engine.running_offer(id, round).map(Option::<&_>::cloned));
+    let offer = match running.await?? {
+        Some(offer) => offer,
+        None => past(&app, (id, round), |past| past.offer.clone()).await?,
+    };
     Ok(Json(app.node().sign(offer)))
 }
 

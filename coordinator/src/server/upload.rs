@@ -15,7 +15,7 @@ use super::body::{Incoming, blocking, blocking_with};
 use super::error::{ApiError, ApiResult};
 use super::extract::{At, Verified, check_task, verify_and};
 use super::resume::{Head, Turned, begin, offset_of, with_offset};
-use super::{App, Room};
+use super::{App, Room, past};
 use crate::engine::{Engine, Event, Verdict};
 use crate::store::BlobError;
 use crate::store::pack::PACKED_BYTES_MAX;
@@ -56,11 +56,15 @@ pub(super) async fn ask_offset(
     let (round, sender) = (header.scope.round, header.sender);
     let asked = app.host().read(move |engine, now| {
         let refused = engine.refused_for_good(task, round, sender);
-        (engine.check(&Event::Revealed(signed), now), refused)
+        (engine.check(&Event::Revealed(signed), now), refused, engine.kept(task, round))
     });
-    let (verdict, refused) = asked.await?;
+    let (verdict, refused, kept) = asked.await?;
     let bytes = header.bytes;
-    if verdict? == Verdict::Repeat {
+    let taken = match kept {
+        Some(kept) => past::receipt(&app, kept, &header).await?.is_some(),
+        None => false,
+    };
+    if taken || verdict? == Verdict::Repeat {
         return Ok(Json(UploadState { offset: bytes, bytes }));
     }
     if let Some(code) = refused {
@@ -91,15 +95,23 @@ impl Taking<'_> {
         let app = self.app;
         let signed = read_header(&mut self.incoming).await?;
         let (event, path) = (Event::Revealed(signed.clone()), self.task);
+        let asked_round = signed.body.scope.round;
         let asked = event.clone();
         let (verified, known) = verify_and(app, signed, move |engine, now| {
             let spec = engine.state().tasks.get(&path).map(|task| task.spec.clone());
-            engine.check(&asked, now).map(|verdict| (verdict, spec))
+            let kept = engine.kept(path, asked_round);
+            (engine.check(&asked, now).map(|verdict| (verdict, spec)), kept)
         })
         .await?;
         check_task(verified.body().scope.task, path)?;
-        let (verdict, spec) = known?;
         let header = verified.into_signed().body;
+        let (known, kept) = known;
+        if let Some(kept) = kept
+            && let Some(receipt) = past::receipt(app, kept, &header).await?
+        {
+            return Ok(app.node().sign(receipt));
+        }
+        let (verdict, spec) = known?;
         if verdict == Verdict::New
             && let Some(spec) = spec
         {

@@ -129,7 +129,7 @@ impl Blobs {
     /// [`BlobError::Full`], [`BlobError::Failed`].
     pub fn writer(&self, bytes_max: u64) -> Result<BlobWriter, BlobError> {
         let held = match usize::try_from(bytes_max) {
-            Ok(most) if most <= PACKED_BYTES_MAX => Held::Memory(Vec::with_capacity(most), most),
+            Ok(most) if most <= PACKED_BYTES_MAX => Held::Memory(self.packs.buffer(most), most),
             _ => Held::File(self.partial_file().map_err(BlobError::from)?),
         };
         Ok(BlobWriter { held, hasher: blake3::Hasher::new(), bytes: 0, carried: None })
@@ -195,7 +195,12 @@ impl Blobs {
     pub(super) fn keep_here(&self, writer: BlobWriter, done: Done) {
         let digest = writer.digest();
         // Somebody else was faster, or it came before: unless it was damaged since, that will do.
-        if self.contains(digest) && self.open_here(digest).is_ok() {
+        let known = match writer.held {
+            // A small one that has a file of its own comes from an older folder: it may be in both places.
+            Held::Memory(..) => self.packs.contains(digest),
+            Held::File(_) => self.contains(digest),
+        };
+        if known && self.open_here(digest).is_ok() {
             let synced = if self.packs.contains(digest) { Ok(()) } else { self.sync_way(digest) };
             return done(synced.map(|()| digest).map_err(BlobError::from));
         }

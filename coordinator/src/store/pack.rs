@@ -26,6 +26,10 @@ const PACK_BYTES_MAX: u64 = 256 * 1024 * 1024;
 const BATCH_MAX: usize = 256;
 /// Blobs that may wait for the disk; whoever brings more waits to get in.
 const QUEUE_MAX: usize = 1_024;
+/// Bytes that are written at once: so many stay in the processor's cache on their way.
+const PIECE_BYTES: usize = 256 * 1024;
+/// Buffers of blobs that are used again; each has at most [`PACKED_BYTES_MAX`].
+const SPARE_MAX: usize = 64;
 
 /// Where a blob is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +45,10 @@ type Index = Arc<RwLock<BTreeMap<Digest, Place>>>;
 /// Hears when a blob is durable, or why it is not.
 pub type Done = Box<dyn FnOnce(Result<Digest, BlobError>) + Send>;
 
+/// Buffers that were used and are free. Taking memory from the system and giving it back costs more than what is done
+/// with it.
+type Spare = Arc<Mutex<Vec<Vec<u8>>>>;
+
 struct Job {
     bytes: Vec<u8>,
     digest: Digest,
@@ -51,6 +59,7 @@ struct Job {
 pub(super) struct Packs {
     volume: Arc<dyn Volume>,
     index: Index,
+    spare: Spare,
     jobs: Mutex<Option<SyncSender<Job>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -65,10 +74,13 @@ impl Packs {
             read_pack(volume.as_ref(), pack, Some(pack) == newest, &mut places)?;
         }
         let index: Index = Arc::new(RwLock::new(places));
+        let spare = Spare::default();
         let (jobs, queue) = sync_channel(QUEUE_MAX);
         let mut appender = Appender {
             volume: Arc::clone(&volume),
             index: Arc::clone(&index),
+            spare: Arc::clone(&spare),
+            frames: Vec::new(),
             pack: newest.unwrap_or_default(),
             begun: newest.is_some(),
             disk: None,
@@ -77,7 +89,16 @@ impl Packs {
         let thread = std::thread::Builder::new()
             .name("florin-packs".to_owned())
             .spawn(move || appender.run(&queue))?;
-        Ok(Self { volume, index, jobs: Mutex::new(Some(jobs)), thread: Mutex::new(Some(thread)) })
+        let (jobs, thread) = (Mutex::new(Some(jobs)), Mutex::new(Some(thread)));
+        Ok(Self { volume, index, spare, jobs, thread })
+    }
+
+    /// An empty buffer with room for so many bytes.
+    pub(super) fn buffer(&self, bytes: usize) -> Vec<u8> {
+        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut buffer = spare.unwrap_or_default();
+        buffer.reserve_exact(bytes);
+        buffer
     }
 
     fn place(&self, digest: Digest) -> Option<Place> {
@@ -224,6 +245,9 @@ pub(crate) fn check(volume: &dyn Volume) -> io::Result<Checked> {
 struct Appender {
     volume: Arc<dyn Volume>,
     index: Index,
+    spare: Spare,
+    /// What is on its way to the disk.
+    frames: Vec<u8>,
     pack: u32,
     /// Whether that pack is there, from this life or an earlier one.
     begun: bool,
@@ -248,8 +272,18 @@ impl Appender {
                     Err(error) if is_full(error) => Err(BlobError::Full),
                     Err(error) => Err(BlobError::Failed(io::Error::other(error.to_string()))),
                 };
+                self.set_aside(job.bytes);
                 (job.done)(answer);
             }
+        }
+    }
+
+    /// Keeps a buffer for the next blob.
+    fn set_aside(&self, mut buffer: Vec<u8>) {
+        buffer.clear();
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        if spare.len() < SPARE_MAX {
+            spare.push(buffer);
         }
     }
 
@@ -257,30 +291,28 @@ impl Appender {
     fn write(&mut self, batch: &[Job]) -> io::Result<()> {
         self.make_ready()?;
         let disk = self.disk.as_mut().ok_or_else(|| io::Error::other("no pack is open"))?;
-        let size = batch.iter().map(|job| job.bytes.len() + HEAD_BYTES).sum();
-        let mut frames = Vec::with_capacity(size);
         let mut places = Vec::with_capacity(batch.len());
-        for Job { bytes, digest, .. } in batch {
-            let length = u32::try_from(bytes.len()).map_err(io::Error::other)?;
-            frames.extend_from_slice(&length.to_le_bytes());
-            frames.extend_from_slice(&digest.0);
-            let offset = self.length.saturating_add(frames.len() as u64);
-            places.push((*digest, Place { pack: self.pack, offset, length }));
-            frames.extend_from_slice(bytes);
-        }
-        if let Err(error) = disk.append(&frames) {
-            // Half a batch is nobody's. If it cannot be taken back, the pack is left as it is.
-            if disk.truncate(self.length).is_err() {
-                self.disk = None;
+        let written = append(disk.as_mut(), &mut self.frames, self.length, batch, |job, offset| {
+            let length = u32::try_from(job.bytes.len()).map_err(io::Error::other)?;
+            places.push((job.digest, Place { pack: self.pack, offset, length }));
+            Ok(length)
+        });
+        let length = match written {
+            Ok(length) => length,
+            Err(error) => {
+                // Half a batch is nobody's. If it cannot be taken back, the pack is left as it is.
+                if disk.truncate(self.length).is_err() {
+                    self.disk = None;
+                }
+                return Err(error);
             }
-            return Err(error);
-        }
+        };
         if let Err(error) = disk.sync() {
             // The system may have dropped the pages: a second fsync would lie, so this pack ends here.
             self.disk = None;
             return Err(error);
         }
-        self.length = self.length.saturating_add(frames.len() as u64);
+        self.length = length;
         self.index.write().unwrap_or_else(PoisonError::into_inner).extend(places);
         Ok(())
     }
@@ -299,6 +331,32 @@ impl Appender {
         self.length = 0;
         self.volume.sync()
     }
+}
+
+/// Appends blobs behind `length` bytes, some at a time; returns the length then. `place` is told where each lies and
+/// says how long it is.
+fn append(
+    disk: &mut dyn Disk,
+    frames: &mut Vec<u8>,
+    mut length: u64,
+    batch: &[Job],
+    mut place: impl FnMut(&Job, u64) -> io::Result<u32>,
+) -> io::Result<u64> {
+    frames.clear();
+    for job in batch {
+        if frames.len() >= PIECE_BYTES {
+            disk.append(frames)?;
+            length = length.saturating_add(frames.len() as u64);
+            frames.clear();
+        }
+        let behind_head = frames.len().saturating_add(HEAD_BYTES) as u64;
+        let bytes = place(job, length.saturating_add(behind_head))?;
+        frames.extend_from_slice(&bytes.to_le_bytes());
+        frames.extend_from_slice(&job.digest.0);
+        frames.extend_from_slice(&job.bytes);
+    }
+    disk.append(frames)?;
+    Ok(length.saturating_add(frames.len() as u64))
 }
 
 #[cfg(test)]

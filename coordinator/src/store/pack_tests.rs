@@ -131,6 +131,39 @@ fn many_at_once_share_their_syncs() {
 }
 
 #[test]
+fn a_batch_of_many_pieces_lies_where_the_index_says_and_its_buffers_are_used_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let packs = open(dir.path());
+    let large = |n: usize| {
+        let mut bytes = packs.buffer(PACKED_BYTES_MAX);
+        assert!(bytes.is_empty() && bytes.capacity() >= PACKED_BYTES_MAX);
+        bytes.resize(PACKED_BYTES_MAX - n, n as u8);
+        bytes
+    };
+    // While the first is written, the others wait and become a batch.
+    let (done, answers) = channel();
+    let mut digests = Vec::new();
+    for n in 0..100 {
+        let (bytes, done) = (large(n), done.clone());
+        let digest = blob_digest(&bytes);
+        digests.push(digest);
+        packs.append(bytes, digest, Box::new(move |result| done.send(result).unwrap()));
+    }
+    assert_eq!(answers.iter().take(100).filter(Result::is_ok).count(), 100);
+    let check = |packs: &Packs| {
+        for (n, digest) in digests.iter().enumerate() {
+            let bytes = packs.read(*digest).unwrap().unwrap();
+            assert_eq!((bytes.len(), blob_digest(&bytes)), (PACKED_BYTES_MAX - n, *digest));
+        }
+    };
+    check(&packs);
+    let spare = packs.spare.lock().unwrap().len();
+    assert!((1..=SPARE_MAX).contains(&spare), "{spare}");
+    drop(packs);
+    check(&open(dir.path()));
+}
+
+#[test]
 fn a_flipped_byte_in_the_newest_pack_costs_one_blob_and_none_behind_it() {
     let dir = tempfile::tempdir().unwrap();
     let digests = {

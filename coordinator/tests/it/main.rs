@@ -19,6 +19,7 @@ mod rates_have_an_end;
 mod replay_equals_live;
 mod replays_are_refused;
 mod restart_continues;
+mod rounds_leave_the_memory;
 mod routes_answer;
 mod rows_judge_one_round;
 mod rules_refuse_by_name;

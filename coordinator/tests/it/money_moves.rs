@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use florin_coordinator::engine::claim_proof;
+use florin_coordinator::engine::{Found, claim_proof};
+use florin_coordinator::host::archive;
 use florin_coordinator::{
     App, Config, Folder, Host, LedgerDoor, LedgerPlace, Parts, SystemClock, host, router,
 };
@@ -162,8 +163,12 @@ async fn check_books(chain: &LocalChain, host: &Host, spec: &TaskSpec) {
     let spent = Amount::total([books.data_paid, books.infrastructure_paid, books.refunded]);
     let deposited = spec.budget.data.plus(spec.budget.infrastructure).unwrap();
     assert_eq!(spent.unwrap(), deposited);
-    let report = host.read(move |engine, _| engine.report(id, Round(2)).unwrap().clone());
-    let report = report.await.unwrap();
+    let report = host.read(move |engine, _| match engine.past(id, Round(2)).unwrap() {
+        Found::Here(past) => Ok(past.report.clone()),
+        Found::Kept(digest) => Err(digest),
+    });
+    let kept = |digest| archive::read(host.blobs(), digest).unwrap().report;
+    let report = report.await.unwrap().unwrap_or_else(kept);
     assert_eq!((books.data_paid, books.root), (report.data_total, report.root));
     let mut claimed = Amount::ZERO;
     for i in 1..=4 {

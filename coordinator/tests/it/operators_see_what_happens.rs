@@ -1,13 +1,25 @@
 //! Health, readiness, request ids and metrics.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode};
+use florin_coordinator::config::Journal;
+use florin_coordinator::engine::Event;
+use florin_coordinator::host::Running;
+use florin_coordinator::store::Volume;
+use florin_coordinator::{App, Config, Folder, Host, router};
+use florin_protocol::Role;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tower::ServiceExt;
 
 use crate::limits_hold::{rest, serve};
+use crate::meddled::{Doing, Meddled, Refused};
+use crate::restart_continues::{new_ledger, parts};
 use crate::shop::{Shop, digits_spec};
+use crate::support::*;
 
 const SOON: std::time::Duration = std::time::Duration::from_secs(20);
 
@@ -79,4 +91,73 @@ async fn metrics_are_on_an_address_of_their_own() {
         assert!(shown.contains(line), "{line} is not in\n{shown}");
     }
     server.stop().await;
+}
+
+/// Asks a host whose journal is on this volume whether it is ready, after so many messages or until one is refused.
+async fn told_and_asked(router: &axum::Router, host: &Host, i: u8) -> (StatusCode, String) {
+    let _ = host.write(Event::Registered(registration(i, Role::Participant))).await;
+    let request = Request::get("/readyz").body(Body::empty()).unwrap();
+    let answer = router.clone().oneshot(request).await.unwrap();
+    let status = answer.status();
+    let body = to_bytes(answer.into_body(), usize::MAX).await.unwrap();
+    (status, String::from_utf8(body.to_vec()).unwrap())
+}
+
+fn on_volume(folder: &std::path::Path, volume: Arc<dyn Volume>) -> (axum::Router, Host, Running) {
+    let ledger = new_ledger();
+    let held = Folder::take(folder).unwrap();
+    let (host, running) =
+        Host::start_on(held, parts(&ledger, 0), &Journal::default(), volume).unwrap();
+    let config = Config::new("127.0.0.1:0".parse().unwrap(), folder.to_owned());
+    let (node, wallet) = (node(COORDINATOR), address(COORDINATOR));
+    let app = App::new(host.clone(), config, ledger, node, wallet, echo());
+    (router(app), host, running)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readiness_ends_with_the_disks_room_and_comes_back_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let room = Arc::new(Mutex::new(4_000));
+    let (router, host, running) =
+        on_volume(dir.path(), Meddled::with_room(dir.path(), room.clone()));
+    let mut asked = told_and_asked(&router, &host, 1).await;
+    assert_eq!(asked.0, StatusCode::OK);
+    for i in 2..=100 {
+        if asked.0 != StatusCode::OK {
+            break;
+        }
+        asked = told_and_asked(&router, &host, i).await;
+    }
+    assert_eq!(asked.0, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(asked.1.contains("the disk is full"), "{}", asked.1);
+    *room.lock().unwrap() = 10_000_000;
+    assert_eq!(told_and_asked(&router, &host, 1).await.0, StatusCode::OK);
+    host.stop().await;
+    drop((router, host));
+    tokio::task::spawn_blocking(move || running.join()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readiness_ends_for_good_with_a_journal_that_failed() {
+    let dir = tempfile::tempdir().unwrap();
+    let fails = Arc::new(AtomicBool::new(false));
+    let armed = fails.clone();
+    let volume = Meddled::on(dir.path(), move |doing| match doing {
+        Doing::Sync("journal") if armed.load(Ordering::Relaxed) => {
+            Err(Refused(0, std::io::Error::other("EIO")))
+        }
+        _ => Ok(()),
+    });
+    let (router, host, running) = on_volume(dir.path(), volume);
+    assert_eq!(told_and_asked(&router, &host, 1).await.0, StatusCode::OK);
+    fails.store(true, Ordering::Relaxed);
+    let (status, why) = told_and_asked(&router, &host, 2).await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(why.contains("until a restart"), "{why}");
+    // What is on the disk is not known, whatever the disk does now.
+    fails.store(false, Ordering::Relaxed);
+    assert_eq!(told_and_asked(&router, &host, 3).await.0, StatusCode::SERVICE_UNAVAILABLE);
+    host.stop().await;
+    drop((router, host));
+    tokio::task::spawn_blocking(move || running.join()).await.unwrap();
 }

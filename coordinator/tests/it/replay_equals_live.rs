@@ -1,7 +1,7 @@
 //! State is the fold of the journal: replayed, it is the same; and no order of messages breaks a rule.
 
 use florin_coordinator::engine::state::State;
-use florin_coordinator::engine::{Effect, Engine, Event, Verdict};
+use florin_coordinator::engine::{Applied, Effect, Engine, Event, Verdict};
 use florin_protocol::*;
 use proptest::prelude::*;
 
@@ -29,6 +29,7 @@ pub(crate) enum Step {
     Unpostable,
     Closed,
     Close,
+    Kept,
 }
 
 pub(crate) fn step() -> impl Strategy<Value = Step> {
@@ -53,6 +54,7 @@ pub(crate) fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Cancelled),
         1 => Just(Step::Unpostable),
         1 => Just(Step::Closed),
+        4 => Just(Step::Kept),
     ]
 }
 
@@ -106,6 +108,12 @@ impl World {
             Step::Unpostable => unsettled.map(|round| Event::SettlementRefused { task, round }),
             Step::Closed => state.is_over().then_some(Event::Closed { task, refund: fln("1") }),
             Step::Close => Some(Event::CloseRequested { task }),
+            Step::Kept => self.engine.outstanding().into_iter().find_map(|effect| match effect {
+                Effect::Keep { task, round } => {
+                    Some(Event::Kept { task, round, digest: Digest([round.0 as u8; 32]) })
+                }
+                _ => None,
+            }),
         }
     }
 
@@ -125,13 +133,16 @@ impl World {
         let mut paid = Amount::ZERO;
         let mut previous = Digest(self.id.0);
         let mut exposed = Vec::new();
-        for (past, round) in state.past.iter().zip(1..) {
+        for (past, round) in state.whole.values().zip(1..) {
             let report = &past.report;
+            let ended = state.past[round as usize - 1];
+            let settled = report.outcome == RoundOutcome::Settled;
+            assert_eq!((ended.report, ended.settled), (report.digest(), settled));
+            assert_eq!(ended.model, report.model);
             assert_eq!((report.scope.round, report.previous), (Round(round), previous));
             assert!(report.data_total >= paid && report.data_total <= self.spec.budget.data);
             let debits = report.lines.iter().map(|line| line.debit);
             assert!(debits.into_iter().all(|debit| debit <= self.spec.budget.debit_max));
-            let settled = report.outcome == RoundOutcome::Settled;
             assert!(!settled || report.entries.len() >= 2);
             assert!(settled || report.data_total == paid);
             let asked = report.entries.len() + report.missing.len();
@@ -143,6 +154,7 @@ impl World {
             (paid, previous) = (report.data_total, past.digest);
         }
         assert!(state.past.len() <= 3);
+        assert_eq!(state.past.len(), state.whole.len(), "nothing was kept elsewhere");
         // A task is closed when every debit is taken.
         assert!(state.unproven.is_subset(&state.finalised));
         let wanted = self.engine.outstanding();
@@ -172,6 +184,33 @@ fn digest(state: &State) -> Digest {
     state.digest()
 }
 
+/// What is to be done besides keeping rounds.
+pub(crate) fn besides(effects: Vec<Effect>) -> Vec<Effect> {
+    effects.into_iter().filter(|effect| !matches!(effect, Effect::Keep { .. })).collect()
+}
+
+/// Holds a market whose rounds are kept against one that keeps none: they know the same of everything that is to come.
+fn check_kept(world: &World, twin: &World) {
+    let (mut state, whole) = (world.engine.state().clone(), twin.engine.state());
+    let task = state.tasks.get_mut(&world.id).unwrap();
+    let all = &whole.tasks[&world.id];
+    for (round, past) in &task.whole {
+        assert_eq!(all.whole.get(round), Some(past));
+    }
+    for (ended, round) in task.past.iter_mut().zip(1..) {
+        let here = task.whole.contains_key(&Round(round));
+        assert_eq!(ended.kept.take().is_none(), here, "round {round} is in one place");
+        // What is not final may have to be proven or posted.
+        let settles = ended.settled && !task.finalised.contains(&Round(round));
+        assert!(here || !settles && !task.unproven.contains(&Round(round)), "{round}");
+    }
+    task.whole.clone_from(&all.whole);
+    state.now = whole.now;
+    assert_eq!(&state, whole);
+    assert_eq!(besides(world.engine.outstanding()), besides(twin.engine.outstanding()));
+    assert_eq!(world.engine.next_deadline(), twin.engine.next_deadline());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
@@ -180,19 +219,30 @@ proptest! {
         steps in prop::collection::vec(step(), 1..160),
     ) {
         let mut world = World::published(5);
+        let mut twin = world.clone();
         for step in steps {
             if let Step::Wait(ms) = step {
                 world.now = world.now.after_ms(ms);
+                twin.now = world.now;
             }
             let Some(event) = world.event(step) else { continue };
             let before = digest(world.engine.state());
-            match world.tell(event) {
+            let other = (!matches!(event, Event::Kept { .. })).then(|| twin.tell(event.clone()));
+            let told = world.tell(event);
+            if let Some(other) = other {
+                let said = |told: &Result<Applied, Rejection>| {
+                    told.clone().map(|told| (told.verdict, besides(told.effects), told.changed))
+                };
+                prop_assert_eq!(said(&told), said(&other));
+            }
+            match told {
                 Ok(applied) if applied.verdict == Verdict::New => {
                     prop_assert_ne!(digest(world.engine.state()), before);
                 }
                 Ok(_) | Err(_) => prop_assert_eq!(digest(world.engine.state()), before),
             }
-            world.check_rules();
+            twin.check_rules();
+            check_kept(&world, &twin);
         }
         let again = replay(&world.journal);
         prop_assert_eq!(digest(again.state()), digest(world.engine.state()));

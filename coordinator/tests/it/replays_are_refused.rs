@@ -13,18 +13,18 @@ const AT_ONCE: usize = 64;
 
 /// A message as it was sent, and what was answered.
 #[derive(Clone)]
-struct Said {
-    what: &'static str,
-    path: String,
-    body: Vec<u8>,
-    status: StatusCode,
-    answer: Vec<u8>,
+pub(crate) struct Said {
+    pub(crate) what: &'static str,
+    pub(crate) path: String,
+    pub(crate) body: Vec<u8>,
+    pub(crate) status: StatusCode,
+    pub(crate) answer: Vec<u8>,
 }
 
 /// Everything that is signed, as it was said in a first round.
-struct Record {
-    shop: Shop,
-    said: Vec<Said>,
+pub(crate) struct Record {
+    pub(crate) shop: Shop,
+    pub(crate) said: Vec<Said>,
 }
 
 impl Record {
@@ -36,12 +36,12 @@ impl Record {
     }
 }
 
-fn json(body: &impl serde::Serialize) -> Vec<u8> {
+pub(crate) fn json(body: &impl serde::Serialize) -> Vec<u8> {
     serde_json::to_vec(body).unwrap()
 }
 
 /// A whole first round, message by message, with a provider's work.
-async fn first_round(folder: &std::path::Path) -> Record {
+pub(crate) async fn first_round(folder: &std::path::Path) -> Record {
     let shop = Shop::open(folder, digits_spec());
     let (task, expires) = (shop.id, Tick(1_000_000));
     let mut record = Record { shop, said: Vec::new() };

@@ -69,7 +69,7 @@ pub(crate) struct Coordinator {
     pub(crate) id: TaskId,
 }
 
-fn parts(ledger: &Arc<FakeLedger>, faults: u32) -> Parts {
+pub(crate) fn parts(ledger: &Arc<FakeLedger>, faults: u32) -> Parts {
     Parts {
         ledger: ledger.clone(),
         wallet: Arc::new(Wallet::number(COORDINATOR)),
@@ -177,6 +177,16 @@ impl Coordinator {
         }
     }
 
+    /// Waits until nothing is under way: after a task's end its last rounds are still to be kept.
+    pub(crate) async fn rest(&self) {
+        let idle = async {
+            while !self.host.read(|engine, _| engine.outstanding().is_empty()).await.unwrap() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), idle).await.expect("something is never done");
+    }
+
     /// Plays the task to its end, and returns its state there without the clock.
     pub(crate) async fn play(&self) -> (Vec<Digest>, Amount) {
         let mut changes = self.host.changes();
@@ -198,7 +208,7 @@ impl Coordinator {
         let id = self.id;
         let end = self.host.read(move |engine, _| {
             let task = &engine.state().tasks[&id];
-            (task.past.iter().map(|past| past.digest).collect(), task.refund.unwrap())
+            (task.past.iter().map(|ended| ended.report).collect(), task.refund.unwrap())
         });
         end.await.unwrap()
     }
@@ -218,13 +228,17 @@ fn length(record: &[u8]) -> usize {
     usize::try_from(u32::from_le_bytes(record[..4].try_into().unwrap())).unwrap()
 }
 
-/// What a journal says.
-pub(crate) fn events(journal: &[u8]) -> Vec<Event> {
+/// What a journal says, and when it was said.
+pub(crate) fn records(journal: &[u8]) -> Vec<Record> {
     let ends = ends(journal);
     let payload = |at: usize| &journal[at + 8..at + 8 + length(&journal[at..])];
     let payloads = ends[..ends.len() - 1].iter().map(|at| payload(*at));
-    let records = payloads.flat_map(|bytes| Vec::<Record>::try_from_slice(bytes).unwrap());
-    records.map(|record| record.event).collect()
+    payloads.flat_map(|bytes| Vec::<Record>::try_from_slice(bytes).unwrap()).collect()
+}
+
+/// What a journal says.
+pub(crate) fn events(journal: &[u8]) -> Vec<Event> {
+    records(journal).into_iter().map(|record| record.event).collect()
 }
 
 /// The rounds of which a journal says that the ledger has their settlement.

@@ -1,7 +1,7 @@
 //! Every rule of a round, as tables: what is said, and the code it is refused with.
 
 use florin_coordinator::engine::state::Stage;
-use florin_coordinator::engine::{Effect, Event, Verdict, Visibility, claim_proof};
+use florin_coordinator::engine::{Effect, Event, ProofTree, Verdict, Visibility};
 use florin_protocol::*;
 
 use crate::support::*;
@@ -417,7 +417,7 @@ fn a_failed_valuation_abandons_the_round_without_a_debit() {
 }
 
 pub(crate) fn proof(world: &World, i: u8) -> ClaimProof {
-    claim_proof(world.engine.final_report(world.id).unwrap(), address(i)).unwrap()
+    ProofTree::of_final(world.engine.final_standings(world.id).unwrap()).unwrap().proof(address(i))
 }
 
 /// Plays a whole task, and returns it at its end.
@@ -445,13 +445,17 @@ pub(crate) fn whole_task() -> World {
 fn a_task_ends_when_every_settlement_is_final() {
     let mut world = whole_task();
     let task = world.id;
-    assert_eq!(world.engine.final_report(task).unwrap_err().code, Code::NotYetPublic);
+    assert_eq!(world.engine.final_standings(task).unwrap_err().code, Code::NotYetPublic);
     world.tell(Event::SettlementFinal { task, round: Round(2) }).unwrap();
     let found = proof(&world, 1);
     assert_eq!(found.round, Round(2));
     let applied = world.tell(Event::SettlementFinal { task, round: Round(3) }).unwrap();
     assert_eq!(applied.effects, [Effect::Close { task }]);
     world.tell(Event::Closed { task, refund: fln("1") }).unwrap();
+    for round in (1..=3).map(Round) {
+        assert_eq!(world.engine.outstanding(), [Effect::Keep { task, round }]);
+        world.tell(Event::Kept { task, round, digest: Digest([7; 32]) }).unwrap();
+    }
     assert!(world.engine.outstanding().is_empty());
     assert_eq!(world.engine.state().tasks[&task].phase(), Phase::Done);
     for i in 1..=4 {

@@ -3,6 +3,7 @@
 
 mod answers;
 mod jobs;
+mod past;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -359,7 +360,7 @@ impl Coordinator {
     #[must_use]
     pub(super) fn all_rounds(&self, world: &World) -> Vec<(Report, Offer)> {
         let Some(core) = self.core() else { return Vec::new() };
-        answers::all_rounds(core.engine(), world)
+        answers::all_rounds(core.engine(), &self.machine, world)
     }
 
     /// At the end: every record from the first one on comes to what is believed, without any snapshot.

@@ -77,6 +77,8 @@ impl Market {
             Effect::Finalize { task, round } => self.finalise_or_wait(task, round)?,
             // At the task's end.
             Effect::Close { .. } | Effect::Prove { .. } => None,
+            // Its reports are read from the engine until then.
+            Effect::Keep { .. } => None,
         })
     }
 

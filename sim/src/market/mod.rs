@@ -287,7 +287,7 @@ impl Market {
     /// [`MarketError::Missing`].
     pub fn last_model(&self) -> Result<Vec<f32>, MarketError> {
         let task = self.engine.state().tasks.get(&self.id);
-        let last = task.and_then(|task| task.past.last()).map(|past| past.report.model);
+        let last = task.and_then(|task| task.past.last()).map(|ended| ended.model);
         self.model(last.unwrap_or(self.spec.base_model))
     }
 
@@ -360,11 +360,13 @@ impl Market {
     /// has the bytes of a model of zeros.
     fn forget(&mut self) {
         let Some(task) = self.engine.state().tasks.get(&self.id) else { return };
-        let latest = task.past.iter().rev().take(PUBLIC_STEPS_MAX.saturating_add(1));
-        let reports = latest.map(|past| &past.report);
-        let mut needed: BTreeSet<Digest> = reports.flat_map(|r| [r.model, r.base_model]).collect();
+        // The models that those rounds ended with, and the one that the first of them began with.
+        let latest = task.past.iter().rev().take(PUBLIC_STEPS_MAX.saturating_add(2));
+        let mut needed: BTreeSet<Digest> = latest.map(|ended| ended.model).collect();
+        needed.insert(self.spec.base_model);
         // The next round's updates are held against those of this one.
-        let last = task.past.last().into_iter().flat_map(|past| &past.report.entries);
+        let last =
+            task.whole.values().next_back().into_iter().flat_map(|past| &past.report.entries);
         needed.extend(last.map(|entry| entry.update));
         self.blobs.retain(|digest, _| needed.contains(digest));
     }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, anyhow, ensure};
 use florin_coordinator::engine::state::Stage;
-use florin_coordinator::engine::{Engine, Event};
+use florin_coordinator::engine::{Effect, Engine, Event};
 use florin_coordinator::host::keeper::{to_bytes, with_fold};
 use florin_coordinator::store::{Journal, Local, Record, Snapshot, Volume, history, snapshot};
 use florin_ledger::conformance::TestSigner;
@@ -95,6 +95,7 @@ struct Story {
     tasks: Vec<TaskId>,
     now: Tick,
     events: u64,
+    keeps: Vec<Event>,
 }
 
 impl Story {
@@ -109,6 +110,7 @@ impl Story {
             tasks: Vec::new(),
             now: Tick(1_000),
             events: 0,
+            keeps: Vec::new(),
         };
         for number in 0..PEOPLE {
             let wallet = TestSigner::new(number)?;
@@ -198,13 +200,30 @@ impl Story {
         WorkResult { valuation, metrics: Metrics::default(), model: Digest([7; 32]) }
     }
 
-    /// Tells the engine and the journal, unless enough was told.
+    /// Tells the engine and the journal, unless enough was told; then of the rounds that were kept by it.
     fn tell(&mut self, event: Event) -> anyhow::Result<()> {
+        self.tell_one(event)?;
+        while let Some(kept) = self.keeps.pop() {
+            self.tell_one(kept)?;
+        }
+        Ok(())
+    }
+
+    fn tell_one(&mut self, event: Event) -> anyhow::Result<()> {
         if self.events >= EVENTS {
             return Ok(());
         }
         self.now = Tick(self.now.0 + 1);
-        self.engine.apply(&event, self.now).map_err(|rejection| anyhow!("{rejection}"))?;
+        let applied = self.engine.apply(&event, self.now);
+        let applied = applied.map_err(|rejection| anyhow!("{rejection}"))?;
+        // What is over leaves the memory, as it does in a coordinator.
+        let keeps = applied.effects.into_iter().filter_map(|effect| match effect {
+            Effect::Keep { task, round } => {
+                Some(Event::Kept { task, round, digest: Digest([5; 32]) })
+            }
+            _ => None,
+        });
+        self.keeps.extend(keeps);
         self.batch.push(Record { now: self.now, event });
         self.events += 1;
         let cut = self.events == EVENTS - TAIL;

@@ -219,14 +219,45 @@ fn outlive_full_files() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Resolves at Ctrl-C or a polite request to stop.
+/// Exit code of a coordinator that was told a second time to stop, and did not wait.
+const AT_ONCE: i32 = 130;
+
+/// Resolves at Ctrl-C or a polite request to stop. From then on a second one ends the process at once: what was
+/// acknowledged is on the disk.
 fn asked_to_stop() -> anyhow::Result<impl Future<Output = ()>> {
-    #[cfg(unix)]
-    let mut polite = {
-        use tokio::signal::unix::{SignalKind, signal};
-        signal(SignalKind::terminate()).context("cannot listen for signals")?
-    };
+    let mut asked = Asked::listen()?;
     Ok(async move {
+        asked.again().await;
+        tokio::spawn(async move {
+            asked.again().await;
+            anstream::eprintln!("Ended at once; started again, it continues where it was.");
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "as a kill would: nothing waits for a destructor"
+            )]
+            std::process::exit(AT_ONCE);
+        });
+    })
+}
+
+/// Hears of Ctrl-C and of polite requests to stop.
+struct Asked {
+    #[cfg(unix)]
+    polite: tokio::signal::unix::Signal,
+}
+
+impl Asked {
+    fn listen() -> anyhow::Result<Self> {
+        #[cfg(unix)]
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self {
+            #[cfg(unix)]
+            polite: signal(SignalKind::terminate()).context("cannot listen for signals")?,
+        })
+    }
+
+    /// Resolves at the next one.
+    async fn again(&mut self) {
         let interrupt = async {
             if tokio::signal::ctrl_c().await.is_err() {
                 std::future::pending::<()>().await; // no such signal here: the other one remains
@@ -235,9 +266,9 @@ fn asked_to_stop() -> anyhow::Result<impl Future<Output = ()>> {
         #[cfg(unix)]
         tokio::select! {
             () = interrupt => {}
-            _ = polite.recv() => {}
+            _ = self.polite.recv() => {}
         }
         #[cfg(not(unix))]
         interrupt.await;
-    })
+    }
 }

@@ -1,17 +1,19 @@
 //! What the coordinator's server does: questions become events, and what became of them becomes an answer.
 
-use florin_coordinator::engine::{Engine, Event, Verdict, Visibility, claim_proof};
+use florin_coordinator::engine::{Engine, Event, Verdict, Visibility};
 use florin_coordinator::host::{Asked, Job, LedgerJob, settlement};
 use florin_coordinator::store::is_full;
 use florin_ledger::{Ledger, LedgerError, Terms};
 use florin_protocol::{
     Address, Amount, Canonical, Code, Enrol, NodeKey, Offer, Registration, Rejection, Report, Role,
-    TaskView, Tick, UpdateHeader, WalletSignature, WorkRecord, blob_digest, totals_tree,
+    Round, TaskView, Tick, UpdateHeader, WalletSignature, WorkRecord, blob_digest, totals_tree,
 };
 use florin_work::Committed;
 
+use super::past;
 use super::{Coordinator, ME, Plan, Running, Waiting};
 use crate::faults::bugs::Bug;
+use crate::faults::disk::Machine;
 use crate::faults::message::{Ask, Reply, UNSIGNED, unsigned};
 use crate::faults::network::Node;
 use crate::faults::task::{PROVIDER, account_of};
@@ -186,19 +188,18 @@ impl Coordinator {
                 Ok(Reply::View(Box::new(view)))
             }
             Ask::Upload(header, _) => {
-                let receipt = engine.receipt(header.scope, header.sender, header.digest());
+                let (scope, sender) = (header.scope, header.sender);
+                let receipt =
+                    past::receipt((engine, &self.machine), scope, sender, header.digest());
                 let missing = || Rejection::new(Code::Internal, "the update was just taken");
-                receipt.map(Reply::Receipt).ok_or_else(missing)
+                receipt?.map(Reply::Receipt).ok_or_else(missing)
             }
             Ask::Report(round) => {
-                let report = shown(engine, engine.report(task, *round)?, world.bug);
-                let offer = engine.offer(task, *round)?.clone();
-                Ok(Reply::Report(Box::new(report), Box::new(offer)))
+                let past = past::past((engine, &self.machine), task, *round)?;
+                let report = shown(engine, &past.report, world.bug);
+                Ok(Reply::Report(Box::new(report), Box::new(past.offer)))
             }
-            Ask::Proof(account) => {
-                let report = shown(engine, engine.final_report(task)?, world.bug);
-                claim_proof(&report, *account).map(Reply::Proof)
-            }
+            Ask::Proof(account) => past::proof(engine, task, *account, world.bug).map(Reply::Proof),
             Ask::Blob(digest) => {
                 if engine.visibility(*digest) != Visibility::Public {
                     // A provider with the order may read what the order names.
@@ -217,8 +218,8 @@ impl Coordinator {
                 Ok(Reply::Order(order.cloned().map(Box::new)))
             }
             Ask::Record(record) => {
-                let verdict = engine.work_verdict(record.order, record.digest());
-                match verdict {
+                let asked = (engine, &self.machine);
+                match past::verdict(asked, record.order, record.digest())? {
                     Some(verdict) => verdict.map(Reply::Verdict),
                     None => reject(Code::TooEarly, "taken but not verified yet: send it again"),
                 }
@@ -290,10 +291,15 @@ fn check_pledge(world: &World, provider: Address) -> Result<(), Rejection> {
 }
 
 /// Every round's report and offer, as they are shown.
-pub(super) fn all_rounds(engine: &Engine, world: &World) -> Vec<(Report, Offer)> {
-    let task = engine.state().tasks.get(&world.cast.spec.id());
-    let past = task.into_iter().flat_map(|task| &task.past);
-    past.map(|past| (shown(engine, &past.report, world.bug), past.offer.clone())).collect()
+pub(super) fn all_rounds(
+    engine: &Engine,
+    machine: &Machine,
+    world: &World,
+) -> Vec<(Report, Offer)> {
+    let id = world.cast.spec.id();
+    let rounds = engine.state().tasks.get(&id).map_or(0, |task| task.past.len());
+    let past = (1..=rounds as u32).map(|round| past::past((engine, machine), id, Round(round)));
+    past.flatten().map(|past| (shown(engine, &past.report, world.bug), past.offer)).collect()
 }
 
 /// A report as it is shown. Planted: everybody's pay is rounded up.
@@ -317,10 +323,14 @@ pub(super) fn round_settlement_up(engine: &Engine, job: &mut Job) {
     }
 }
 
+/// Planted: an amount rounded up to a millionth.
+pub(super) fn up(amount: Amount) -> Amount {
+    Amount::from_units(amount.units().next_multiple_of(MICRO_UNITS))
+}
+
 /// The same report with running totals that are whole millionths, each of them rounded up, and a root and a total that
 /// add up to it.
 fn rounded_up(report: &Report, before: Option<&Report>) -> Report {
-    let up = |amount: Amount| Amount::from_units(amount.units().next_multiple_of(MICRO_UNITS));
     let mut report = report.clone();
     let mut total = Amount::ZERO;
     for standing in report.standings.values_mut() {

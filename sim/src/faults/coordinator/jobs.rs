@@ -5,7 +5,7 @@ use std::io;
 
 use florin_coordinator::engine::Event;
 use florin_coordinator::host::{
-    Asked, Job, LedgerJob, REFUSED_WAIT, ShowJob, Step, ValueJob, Written, step,
+    Asked, Job, KeepJob, LedgerJob, REFUSED_WAIT, ShowJob, Step, ValueJob, Written, archive, step,
 };
 use florin_coordinator::store::is_full;
 use florin_learning::Reference;
@@ -58,6 +58,7 @@ impl Coordinator {
         let piece = match &mut at.job {
             Job::Show(job) => show(&self.machine, job),
             Job::Value(job) => value(&self.machine, job),
+            Job::Keep(job) => keep(&self.machine, job),
             Job::Ledger(job) => self.ask_ledger(world, job),
         };
         let died = world.bank().spare();
@@ -165,6 +166,16 @@ fn show(machine: &Machine, job: &ShowJob) -> Piece {
     });
     match shown {
         Ok(shown) => Piece::Told(Asked::Write(Box::new(Event::Disclosed { task, round, shown }))),
+        Err(error) => put_off(&error),
+    }
+}
+
+/// A round that is over is durable as a blob before the journal says where it is.
+fn keep(machine: &Machine, job: &KeepJob) -> Piece {
+    let (task, round) = (job.task, job.round);
+    let bytes = archive::to_bytes(&job.past).map_err(|error| io::Error::other(error.to_string()));
+    match bytes.and_then(|bytes| machine.put(&bytes)) {
+        Ok(digest) => Piece::Told(Asked::Write(Box::new(Event::Kept { task, round, digest }))),
         Err(error) => put_off(&error),
     }
 }

@@ -1,0 +1,75 @@
+//! Rounds that are over: from the engine's memory, or from the blobs that they are kept as.
+
+use florin_protocol::Canonical;
+use florin_protocol::{Digest, Receipt, Rejection, Round, TaskId, UpdateHeader};
+
+use super::App;
+use super::body::blocking;
+use super::error::{ApiError, ApiResult};
+use crate::engine::Found;
+use crate::engine::state::Past;
+use crate::host::archive;
+
+/// What became of a work record: the units paid, or why none are.
+type Verdict = Result<u64, Rejection>;
+
+/// Something of a round that has its report.
+pub(super) async fn past<T: Send + 'static>(
+    app: &App,
+    (id, round): (TaskId, Round),
+    take: impl FnOnce(&Past) -> T + Send + 'static,
+) -> ApiResult<T> {
+    let found = app.host().read(move |engine, _| {
+        engine.past(id, round).map(|found| match found {
+            Found::Here(past) => Ok(take(past)),
+            Found::Kept(digest) => Err((digest, take)),
+        })
+    });
+    match found.await?? {
+        Ok(taken) => Ok(taken),
+        Err((digest, take)) => kept(app, digest, take).await,
+    }
+}
+
+/// Something of a round that is kept as a blob.
+async fn kept<T: Send + 'static>(
+    app: &App,
+    digest: Digest,
+    take: impl FnOnce(&Past) -> T + Send + 'static,
+) -> ApiResult<T> {
+    let blobs = app.host().blobs().clone();
+    let read = blocking(move || archive::read(&blobs, digest).map(|past| take(&past))).await?;
+    // Whoever asks named a round, not a blob: that it is not there is our fault.
+    read.map_err(|error| match error {
+        crate::store::BlobError::Missing(_) => {
+            ApiError::fault("a round that is over cannot be read", &error)
+        }
+        other => other.into(),
+    })
+}
+
+/// What became of a record of an order; `None` while that is not known.
+pub(super) async fn verdict(
+    app: &App,
+    order: Digest,
+    record: Digest,
+) -> ApiResult<Option<Verdict>> {
+    let asked = app.host().read(move |engine, _| {
+        let kept = engine.find_order(order).and_then(|(task, round)| engine.kept(task, round));
+        kept.ok_or_else(|| engine.work_verdict(order, record))
+    });
+    match asked.await? {
+        Ok(digest) => kept(app, digest, move |past| past.verdict(record)).await,
+        Err(verdict) => Ok(verdict),
+    }
+}
+
+/// The receipt of an update that was taken in a round that is kept as this blob.
+pub(super) async fn receipt(
+    app: &App,
+    round: Digest,
+    header: &UpdateHeader,
+) -> ApiResult<Option<Receipt>> {
+    let (scope, sender, id) = (header.scope, header.sender, header.digest());
+    kept(app, round, move |past| past.receipt(scope, sender, id)).await
+}
