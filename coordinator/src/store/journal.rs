@@ -142,8 +142,6 @@ pub struct Journal {
     broken: Option<String>,
     /// The last write found no room.
     full: bool,
-    /// What a failed write left was cut off, and may be back after a power cut.
-    untidy: bool,
 }
 
 impl std::fmt::Debug for Journal {
@@ -172,7 +170,6 @@ impl Journal {
             owner,
             broken: None,
             full: false,
-            untidy: false,
         }
     }
 
@@ -194,11 +191,6 @@ impl Journal {
         self.check_room()?;
         if self.at.records == self.segment {
             return Ok(self.at);
-        }
-        if self.untidy {
-            // In a closed segment what comes back is damage; at the end of the newest one it is cut off.
-            self.disk.sync().map_err(|error| self.break_down(&error))?;
-            self.untidy = false;
         }
         match history::begin_segment(self.volume.as_ref(), self.owner, self.at) {
             Ok(disk) => {
@@ -242,7 +234,6 @@ impl Journal {
             // The system may have dropped the pages: a second fsync would lie.
             return Err(self.break_down(&error));
         }
-        self.untidy = false;
         self.length = self.length.saturating_add(frame.len() as u64);
         self.at = behind;
         self.since.add(batch.len(), frame.len() as u64);
@@ -296,10 +287,11 @@ impl Journal {
         if is_full(&error) { AppendError::Full(error) } else { AppendError::Failed(error) }
     }
 
-    /// Removes what a failed write left.
+    /// Removes what a failed write left, for good: were it back after a power cut, it would stand beside or among what is
+    /// written next, and no reader could tell such a mixture from damage.
     fn take_back(&mut self) -> Result<(), AppendError> {
-        self.untidy = true;
-        self.disk.truncate(self.length).map_err(|error| self.break_down(&error))
+        let gone = self.disk.truncate(self.length).and_then(|()| self.disk.sync());
+        gone.map_err(|error| self.break_down(&error))
     }
 
     fn break_down(&mut self, error: &io::Error) -> AppendError {

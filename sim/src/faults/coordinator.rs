@@ -31,6 +31,8 @@ const SNAPSHOT_EVENTS: u64 = 24;
 const SLEEP_MAX: u64 = 60_000;
 /// Pause before what is due is tried again while the journal takes nothing.
 const STUCK_MS: u64 = 1_000;
+/// Turns in which the journal took nothing after which somebody starts the process again: it may be broken for good.
+const STUCK_MAX: u32 = 8;
 /// How long a planted clock stands still at a deadline.
 const STILL_MS: u64 = 2_500;
 
@@ -76,6 +78,8 @@ pub(super) struct Coordinator {
     /// When it looks next.
     turn_at: Option<u64>,
     slots: u64,
+    /// Turns in a row in which the journal took nothing.
+    stuck: u32,
     /// Crashes so far.
     pub crashes: u64,
 }
@@ -97,6 +101,7 @@ impl Coordinator {
             waiting: Vec::new(),
             turn_at: None,
             slots: 0,
+            stuck: 0,
             crashes: 0,
         }
     }
@@ -236,7 +241,7 @@ impl Coordinator {
         }
         self.running = Some(running);
         self.dispatch(world, &turn.effects);
-        self.finish(world, plans, turn.answers, turn.now);
+        self.finish(world, plans, &turn.answers, turn.now);
         if wrote {
             self.compare(world);
         }
@@ -284,9 +289,11 @@ impl Coordinator {
     /// When to look next.
     fn plan(&mut self, world: &mut World, next: Next, broken: bool) {
         let Some(running) = &self.running else { return };
-        if next == Next::Stop || broken {
+        self.stuck = if next == Next::Stuck { self.stuck + 1 } else { 0 };
+        if next == Next::Stop || broken || self.stuck > STUCK_MAX {
             // Nothing helps but a restart, and somebody will see to it.
-            self.crash_how(world, "because its journal is broken", false);
+            self.stuck = 0;
+            self.crash_how(world, "because its journal takes nothing", false);
             return;
         }
         let now = world.clock(ME);
@@ -324,7 +331,7 @@ impl Coordinator {
         &mut self,
         world: &mut World,
         plans: Vec<Plan>,
-        answers: Vec<Result<Written, Rejection>>,
+        answers: &[Result<Written, Rejection>],
         now: Tick,
     ) {
         for plan in plans {

@@ -27,6 +27,25 @@ enum Op {
     Name(Name),
 }
 
+impl Op {
+    /// The file whose bytes it changes.
+    const fn file(&self) -> Option<Inode> {
+        match self {
+            Self::Append(inode, ..) | Self::Truncate(inode, _) => Some(*inode),
+            Self::Name(_) => None,
+        }
+    }
+
+    /// The same on the first file.
+    fn on_first(&self) -> Self {
+        match self {
+            Self::Append(_, at, bytes) => Self::Append(0, *at, bytes.clone()),
+            Self::Truncate(_, length) => Self::Truncate(0, *length),
+            Self::Name(name) => Self::Name(name.clone()),
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Name {
     Made(String, Inode),
@@ -157,21 +176,28 @@ impl Machine {
         self.lock().dead = false;
     }
 
-    /// The power fails: of what was not synced each sector is there or not, each name is or not.
+    /// The power fails: each sector of a file is as it was at some moment since it was synced, its length is one that it
+    /// had, and each name that was not synced is there or not.
     pub(super) fn power_fails(&self) {
         let mut state = self.lock();
         let mut content = std::mem::take(&mut state.sure);
-        for op in std::mem::take(&mut state.unsynced) {
-            match &op {
-                Op::Append(inode, at, bytes) => {
-                    tear(&mut content, *inode, *at, bytes, &mut state.rng);
+        let unsynced = std::mem::take(&mut state.unsynced);
+        let mut versions: BTreeMap<Inode, Vec<Vec<u8>>> = BTreeMap::new();
+        for op in &unsynced {
+            let Some(inode) = op.file() else {
+                if below(&mut state.rng, 2) == 0 {
+                    content.apply(op);
                 }
-                Op::Truncate(..) | Op::Name(_) => {
-                    if below(&mut state.rng, 2) == 0 {
-                        content.apply(&op);
-                    }
-                }
-            }
+                continue;
+            };
+            let all = versions.entry(inode).or_insert_with(|| vec![content.file(inode).clone()]);
+            let mut next =
+                Content { files: all.last().cloned().into_iter().collect(), ..Content::default() };
+            next.apply(&op.on_first());
+            all.extend(next.files);
+        }
+        for (inode, all) in versions {
+            *content.file(inode) = torn(&all, &mut state.rng);
         }
         // A name may have come to the disk before its file's first byte.
         let last = content.names.values().copied().max().unwrap_or_default();
@@ -221,26 +247,23 @@ fn blob_name(digest: Digest) -> String {
     format!("blob-{digest}")
 }
 
-/// A write that was not synced: nothing of it, all of it, its length alone, or some of its sectors.
-fn tear(content: &mut Content, inode: Inode, at: usize, bytes: &[u8], rng: &mut ChaCha8Rng) {
+/// What is on the disk of a file that had these versions since it was synced: the first, the last, or of each sector any.
+fn torn(versions: &[Vec<u8>], rng: &mut ChaCha8Rng) -> Vec<u8> {
+    let any = |rng: &mut ChaCha8Rng| below(rng, versions.len() as u64) as usize;
     match below(rng, 4) {
-        0 => {}
-        1 => content.write(inode, at, bytes),
-        how => {
-            let mut begin = 0;
-            while begin < bytes.len() {
-                let end = bytes.len().min(begin + SECTOR - (at + begin) % SECTOR);
-                if below(rng, 2) == 0 {
-                    content.write(inode, at + begin, &bytes[begin..end]);
-                }
-                begin = end;
-            }
-            if how == 2 {
-                let file = content.file(inode);
-                file.resize(file.len().max(at + bytes.len()), 0);
-            }
-        }
+        0 => return versions[0].clone(),
+        1 => return versions[versions.len() - 1].clone(),
+        _ => {}
     }
+    let length = versions[any(rng)].len();
+    let mut file = vec![0; length];
+    for (n, sector) in file.chunks_mut(SECTOR).enumerate() {
+        let version = &versions[any(rng)];
+        let from = version.get(n * SECTOR..).unwrap_or_default();
+        let there = from.len().min(sector.len());
+        sector[..there].copy_from_slice(&from[..there]);
+    }
+    file
 }
 
 fn gone() -> io::Error {

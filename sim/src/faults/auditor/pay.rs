@@ -45,7 +45,11 @@ pub(super) struct Totals {
     pub root: Digest,
 }
 
-fn same<T: PartialEq + std::fmt::Debug>(what: &str, ours: T, theirs: T) -> Result<(), String> {
+fn same<T: Copy + PartialEq + std::fmt::Debug>(
+    what: &str,
+    ours: T,
+    theirs: T,
+) -> Result<(), String> {
     if ours == theirs { Ok(()) } else { Err(format!("{what}: {theirs:?}, must be {ours:?}")) }
 }
 
@@ -77,7 +81,7 @@ impl Ledgerless {
             let mut debit = 0;
             if score.excluded {
                 let harm = Units::from(score.score_nano.unsigned_abs());
-                let due = if total == 0 { price(harm) } else { spent * harm / total };
+                let due = (spent * harm).checked_div(total).unwrap_or_else(|| price(harm));
                 debit = due.min(spec.budget.debit_max.units()).min(bond);
                 sum.debited += debit;
                 if let Some(settled) = (harm * debit).checked_div(due) {
@@ -146,7 +150,7 @@ impl Ledgerless {
     }
 
     fn tree(&self) -> Digest {
-        let totals = self.sums.iter().map(|(who, _)| (*who, self.totals(*who)));
+        let totals = self.sums.keys().map(|who| (*who, self.totals(*who)));
         let leaves = totals.filter(|(_, [paid, debited])| *paid != 0 || *debited != 0);
         let leaves = leaves.map(|(who, [paid, debited])| {
             let totals = merkle::Totals {
