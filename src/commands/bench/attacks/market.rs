@@ -42,8 +42,8 @@ pub(super) struct Market {
     /// What the rounds before began with, the latest first.
     previous: Vec<Vec<u8>>,
     before: Option<Report>,
-    /// The updates of the round before, in the order of its entries.
-    last: Vec<Vec<u8>>,
+    /// The updates of the round before.
+    last: BTreeMap<Digest, Vec<u8>>,
     engine: Reference,
 }
 
@@ -138,7 +138,7 @@ impl Market {
             base: Vec::new(),
             previous: Vec::new(),
             before: None,
-            last: Vec::new(),
+            last: BTreeMap::new(),
             engine: Reference::new(),
         };
         market.base = encode(&market.spec, &start);
@@ -192,6 +192,8 @@ impl Market {
         let previous: Vec<&[u8]> = previous.map(Vec::as_slice).collect();
         let rules = self.spec.rounds.protection;
         let named = last_updates(rules, self.before.as_ref(), model_bytes(&self.spec));
+        let last = named.iter().filter_map(|(_, update)| self.last.get(update).cloned());
+        let last: Vec<Vec<u8>> = last.collect();
         let outcome = carry_out(
             &Inputs {
                 spec: &self.spec,
@@ -201,7 +203,7 @@ impl Market {
                 entries: &entries,
                 updates: &updates,
                 previous: &previous.as_slice(),
-                last: LastUpdates { named: &named, bytes: &self.last },
+                last: LastUpdates { named: &named, bytes: &last },
                 room: &MEMORY,
             },
             &mut self.engine,
@@ -218,7 +220,9 @@ impl Market {
             work: &[],
         })?;
         self.previous.insert(0, std::mem::replace(&mut self.base, outcome.model));
-        (self.before, self.last) = (Some(report), updates);
+        let digests = report.entries.iter().map(|entry| entry.update);
+        self.last = digests.zip(updates).collect();
+        self.before = Some(report);
         Ok(outcome.result.valuation.scores)
     }
 
