@@ -121,6 +121,8 @@ struct State {
     dead: bool,
     /// Planted: syncs of the journal that do nothing, in thousandths.
     lies: u64,
+    /// Blobs that were begun.
+    puts: u64,
 }
 
 /// The disk of one machine.
@@ -140,6 +142,7 @@ impl Machine {
             room: None,
             dead: false,
             lies: 0,
+            puts: 0,
         })))
     }
 
@@ -219,7 +222,12 @@ impl Machine {
             self.sync()?;
             return Ok(digest);
         }
-        let unfinished = format!("{name}.unfinished");
+        // A name of its own, as the product does it: of a name that is used twice a power cut may leave either file.
+        let unfinished = {
+            let mut state = self.lock();
+            state.puts += 1;
+            format!("{name}.{}", state.puts)
+        };
         let mut file = self.append_to(&unfinished)?;
         file.truncate(0)?;
         let written = file.append(bytes).and_then(|()| file.sync());

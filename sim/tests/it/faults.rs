@@ -50,7 +50,8 @@ fn whatever_fails_every_round_completes_or_refunds_and_every_receipt_is_honoured
     let sum = |of: fn(&Played) -> u64| played.iter().map(|(p, _)| of(p)).sum::<u64>();
     let (settled, crashes) = (sum(|p| u64::from(p.settled)), sum(|p| p.crashes));
     println!("{settled} rounds settled, {crashes} crashes");
-    assert!(settled >= seeds && crashes >= seeds, "{settled} rounds settled, {crashes} crashes");
+    let enough = settled >= seeds && crashes >= seeds;
+    assert!(enough || seeds < SEEDS, "{settled} rounds settled, {crashes} crashes");
 }
 
 #[test]
