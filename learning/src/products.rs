@@ -67,6 +67,25 @@ impl WithSimd for Tile<'_> {
 mod tests {
     use super::*;
 
+    #[test]
+    fn what_is_left_out_is_among_the_last_ones_only() {
+        let vectors = vectors(51, 40);
+        let slices: Vec<&[f32]> = vectors.iter().map(Vec::as_slice).collect();
+        let whole = products(&slices, 0, 1);
+        for apart in [0, 1, 15, 16, 20, 35, 51, 60] {
+            let part = products(&slices, apart, 2);
+            let wanted = 51_usize.saturating_sub(apart);
+            let mut left_out = 0;
+            for (at, (part, whole)) in part.iter().zip(&whole).enumerate() {
+                let (row, column) = (at / 51, at % 51);
+                let asked_for = row.min(column) < wanted || row == column;
+                assert!(part == whole || !asked_for, "{apart} apart: {row}, {column}");
+                left_out += usize::from(part != whole);
+            }
+            assert_eq!(left_out > 0, apart >= 35, "{apart} apart: {left_out} left out");
+        }
+    }
+
     fn vectors(count: usize, width: usize) -> Vec<Vec<f32>> {
         let number = |at: usize| ((at * 7919 + 13) % 1009) as f32 / 31.0 - 16.0;
         (0..count).map(|row| (0..width).map(|at| number(row * width + at)).collect()).collect()

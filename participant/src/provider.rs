@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use florin_learning::{Engine, Room};
 use florin_ledger::{Ledger, LedgerError, Refusal, StakeState, Terms};
+use florin_protocol::limits::LAST_UPDATES_BYTES_MAX;
 use florin_protocol::{
     Address, Amount, BlobRequest, Canonical, Code, Digest, DrawError, Phase, Role, Round, Scope,
     Signed, Signer, TaskId, TaskSpec, WorkOrder, WorkQuery, WorkRecord, WorkResult, WorkVerdict,
@@ -161,6 +162,7 @@ pub fn provide(
         guard,
         registered: false,
         interrupted: false,
+        kept: Kept::default(),
         serving: BTreeMap::new(),
         over: BTreeSet::new(),
         skipped: BTreeSet::new(),
@@ -199,6 +201,8 @@ struct Server<'a, 'p> {
     /// is back, and patience begins anew. Otherwise a coordinator that is killed while this
     /// provider waits for it, and is back at once, would be asked less and less often.
     interrupted: bool,
+    /// The updates of the last order.
+    kept: Kept,
     /// Tasks that the stake is pledged to.
     serving: BTreeMap<TaskId, Served>,
     /// Tasks that are over, with their pay drawn.
@@ -215,8 +219,6 @@ struct Served {
     /// Rounds whose report has been read, and the rows of the holdout that judged them.
     read: u32,
     exposed: Vec<u32>,
-    /// The updates of its last order.
-    kept: Kept,
 }
 
 impl Server<'_, '_> {
@@ -287,8 +289,7 @@ impl Server<'_, '_> {
             (self.tell)(&Event::TaskSkipped { task, why });
             return Ok(());
         }
-        let (exposed, kept) = (Vec::new(), Kept::default());
-        let served = Served { spec: view.spec, ready: false, read: 0, exposed, kept };
+        let served = Served { spec: view.spec, ready: false, read: 0, exposed: Vec::new() };
         self.serving.insert(task, served);
         Ok(())
     }
@@ -483,13 +484,14 @@ impl Server<'_, '_> {
             Ok(drawn) => drawn,
             Err(error) => return Ok(Err(error.to_string())),
         };
-        let Served { spec, kept, .. } = served;
+        let Served { spec, .. } = served;
         let (model, update) = (model_bytes(spec), update_bytes(spec));
         let models = model.saturating_mul(order.previous.len() as u64);
         // Decoded, an update is as long as a model.
         let decoded = model.max(update);
         let total = decoded.saturating_mul(order.entries.len() as u64).saturating_add(models);
-        if total > ORDER_BYTES_MAX {
+        let last = model.saturating_mul(order.last_updates.len() as u64);
+        if total > ORDER_BYTES_MAX || last > LAST_UPDATES_BYTES_MAX {
             let why =
                 format!("its updates and models have {total} bytes: at most {ORDER_BYTES_MAX}");
             return Ok(Err(why));
@@ -510,7 +512,7 @@ impl Server<'_, '_> {
         let last = order
             .last_updates
             .iter()
-            .map(|(_, digest)| match kept.take(*digest) {
+            .map(|(_, digest)| match self.kept.take(*digest) {
                 Some(bytes) => Ok(bytes),
                 None => self.fetch(spec.id(), *digest, update),
             })
@@ -527,7 +529,7 @@ impl Server<'_, '_> {
             room: &work_room(&self.config.folder),
         };
         let outcome = carry_out(&inputs, self.parts.engine);
-        kept.keep(order.entries.iter().map(|entry| entry.update), updates);
+        self.kept.keep(order.entries.iter().map(|entry| entry.update), updates);
         Ok(outcome.map(|outcome| outcome.result).map_err(|error| error.to_string()))
     }
 

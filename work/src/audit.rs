@@ -10,6 +10,7 @@ use florin_protocol::{
 use serde_json::Value;
 
 use crate::check::model_bytes;
+use crate::contents::Contents;
 use crate::holdout::check_shown;
 use crate::round::{Inputs, WorkError, agree, carry_out};
 
@@ -100,9 +101,28 @@ pub(crate) fn stated_result(report: &Report) -> Option<WorkResult> {
     Some(WorkResult { valuation, metrics, model: report.model })
 }
 
+/// Takes a line, what the report says and what was recomputed.
+type Equal<'a> = dyn FnMut(&str, &dyn ToString, &dyn ToString) + 'a;
+
+/// Whether the updates are held against what everybody could read when the round began.
+fn known(inputs: &AuditInputs<'_>, equal: &mut Equal<'_>) {
+    let AuditInputs { round, before, earlier, .. } = *inputs;
+    let digests = |of: &dyn Contents| of.iter().map(blob_digest).collect::<Vec<Digest>>();
+    let stated: Vec<&Digest> = earlier.iter().take(PUBLIC_STEPS_MAX).collect();
+    let given = digests(round.previous);
+    equal("earlier base models' bytes", &format!("{stated:?}"), &format!("{given:?}"));
+    let stated = last_updates(round.spec.rounds.protection, before, model_bytes(round.spec));
+    let given: Vec<(Address, Digest)> = round.last.named.to_vec();
+    equal("updates of the round before", &format!("{given:?}"), &format!("{stated:?}"));
+    let stated: Vec<Digest> = stated.into_iter().map(|(_, update)| update).collect();
+    let given = digests(round.last.bytes);
+    let line = "bytes of the updates of the round before";
+    equal(line, &format!("{stated:?}"), &format!("{given:?}"));
+}
+
 /// Whether the bytes are those the report names, and whether its entries are what the senders signed.
 fn evidence(inputs: &AuditInputs<'_>, found: &mut Vec<Difference>) {
-    let AuditInputs { round, offer, report, before, earlier, headers, .. } = *inputs;
+    let AuditInputs { round, offer, report, before, headers, .. } = *inputs;
     let spec = round.spec;
     let mut equal = |line: &str, reported: &dyn ToString, recomputed: &dyn ToString| {
         let (reported, recomputed) = (reported.to_string(), recomputed.to_string());
@@ -118,19 +138,7 @@ fn evidence(inputs: &AuditInputs<'_>, found: &mut Vec<Difference>) {
     equal("offer.base_model", &offer.base_model, &base);
     equal("scope.task", &report.scope.task, &spec.id());
     equal("base model's bytes", &report.base_model, &blob_digest(round.base));
-    let stated: Vec<&Digest> = earlier.iter().take(PUBLIC_STEPS_MAX).collect();
-    let given: Vec<Digest> = round.previous.iter().map(blob_digest).collect();
-    equal("earlier base models' bytes", &format!("{stated:?}"), &format!("{given:?}"));
-    let stated = last_updates(spec.rounds.protection, before, model_bytes(spec));
-    let given: Vec<(Address, Digest)> = round.last.named.to_vec();
-    equal("updates of the round before", &format!("{given:?}"), &format!("{stated:?}"));
-    let stated: Vec<Digest> = stated.into_iter().map(|(_, update)| update).collect();
-    let given: Vec<Digest> = round.last.bytes.iter().map(blob_digest).collect();
-    equal(
-        "bytes of the updates of the round before",
-        &format!("{stated:?}"),
-        &format!("{given:?}"),
-    );
+    known(inputs, &mut equal);
     let pool = spec.pool_of_round(report.scope.round, before);
     let pool = pool.map_or_else(|error| error.to_string(), |pool| pool.to_string());
     equal("offer.pool", &offer.pool, &pool);

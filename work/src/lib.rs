@@ -33,6 +33,8 @@ pub use spot::{Spot, Spotted, escape_probability, spot_check_round};
 #[cfg(test)]
 mod check_tests;
 #[cfg(test)]
+mod known_tests;
+#[cfg(test)]
 mod large_tests;
 #[cfg(test)]
 mod spot_tests;

@@ -126,7 +126,9 @@ impl Actor {
             // Nobody listens any more if the connection is gone.
             let _ = answer.send(result);
         }
-        for question in batch.questions {
+        // An engine that could not be read back knows what nobody may hear: who asked hears that it stops.
+        let questions = if turn.next == Next::Stop { Vec::new() } else { batch.questions };
+        for question in questions {
             question(self.core.engine(), turn.now);
         }
         for cut in batch.cuts {

@@ -56,6 +56,8 @@ use crate::host::{Host, LedgerPlace};
 const UPLOADS_PER_SENDER_MAX: u32 = 4;
 /// Uploads of models and holdouts at once, from anybody.
 const BLOB_UPLOADS_MAX: usize = 64;
+/// Rounds that are read from their blobs at once.
+const KEPT_READS_MAX: usize = 8;
 /// What bytes that are being checked are counted in.
 const ROOM_UNIT_BYTES: u64 = 1_024;
 
@@ -77,6 +79,7 @@ struct Inner {
     blob_room: Arc<Semaphore>,
     room_units: u32,
     blob_places: Arc<Semaphore>,
+    kept_reads: Arc<Semaphore>,
     proofs: Proofs,
     metrics: Metrics,
     ids: Ids,
@@ -117,6 +120,7 @@ impl App {
                 blob_room: Arc::new(Semaphore::new(all)),
                 room_units,
                 blob_places: Arc::new(Semaphore::new(BLOB_UPLOADS_MAX)),
+                kept_reads: Arc::new(Semaphore::new(KEPT_READS_MAX)),
                 proofs: Proofs::default(),
                 metrics,
                 ids: Ids::new(),

@@ -1,5 +1,7 @@
 //! Rounds that are over: from the engine's memory, or from the blobs that they are kept as.
 
+use std::sync::Arc;
+
 use florin_protocol::Canonical;
 use florin_protocol::{Digest, Receipt, Rejection, Round, TaskId, UpdateHeader};
 
@@ -38,7 +40,12 @@ async fn kept<T: Send + 'static>(
     take: impl FnOnce(&Past) -> T + Send + 'static,
 ) -> ApiResult<T> {
     let blobs = app.host().blobs().clone();
-    let read = blocking(move || archive::read(&blobs, digest).map(|past| take(&past))).await?;
+    let place = Arc::clone(&app.inner.kept_reads).acquire_owned().await;
+    let read = blocking(move || {
+        let _place = place;
+        archive::read(&blobs, digest).map(|past| take(&past))
+    })
+    .await?;
     // Whoever asks named a round, not a blob: that it is not there is our fault.
     read.map_err(|error| match error {
         crate::store::BlobError::Missing(_) => {

@@ -308,7 +308,11 @@ impl Appender {
             }
         };
         if let Err(error) = disk.sync() {
-            // The system may have dropped the pages: a second fsync would lie, so this pack ends here.
+            // The system may have dropped the pages: a second fsync would lie, so this pack ends here. A start must not
+            // take what is left of the batch for durable.
+            if let Err(left) = disk.truncate(self.length) {
+                tracing::warn!(%left, pack = self.pack, "blobs that were not acknowledged stay in a pack");
+            }
             self.disk = None;
             return Err(error);
         }

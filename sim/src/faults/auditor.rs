@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use florin_coordinator::engine::State;
 use florin_protocol::{
-    Address, Amount, Canonical, Digest, Offer, Receipt, Report, RoundOutcome, TaskId, Tick,
+    Address, Amount, Canonical, Digest, Offer, Receipt, Report, Round, RoundOutcome, TaskId, Tick,
     UpdateHeader, UpdateId,
 };
 
@@ -36,6 +36,9 @@ impl std::fmt::Display for Violation {
 }
 
 type Seat = (u32, Address);
+
+/// Whether the coordinator has a receipt of a round, whose, and for which update.
+pub(super) type HasReceipt<'a> = dyn Fn(Round, Address, UpdateId) -> bool + 'a;
 
 /// The auditor.
 #[derive(Debug)]
@@ -265,8 +268,9 @@ impl Auditor {
         self.report(report);
     }
 
-    /// The coordinator was started again: what it acknowledged must be there.
-    pub(super) fn restarted(&mut self, state: &State) {
+    /// The coordinator was started again: what it acknowledged must be there. `has` says whether it still has a receipt
+    /// of a round, whose, and for which update: such a round may be kept as a blob.
+    pub(super) fn restarted(&mut self, state: &State, has: &HasReceipt<'_>) {
         let Some(task) = state.tasks.get(&self.task) else {
             if !self.enrolled.is_empty() {
                 self.found("what was acknowledged survives", "the task is forgotten");
@@ -280,11 +284,12 @@ impl Auditor {
         let lost = self.receipts.iter().find(|((round, who), receipt)| {
             let running = task.running().filter(|run| run.offer.scope.round.0 == *round);
             let running = running.and_then(|run| run.updates.get(who)).map(|taken| taken.id);
-            let past = task.past(florin_protocol::Round(*round));
+            let past = task.past(Round(*round));
             let mut past = past.into_iter().flat_map(|past| &past.updates);
             let past = past.find(|taken| taken.header.body.sender == *who).map(|taken| taken.id);
             // A round that was dropped because the ledger closed the task has neither.
-            running.or(past) != Some(receipt.update) && !task.is_over()
+            let is_there = || has(Round(*round), *who, receipt.update);
+            running.or(past) != Some(receipt.update) && !task.is_over() && !is_there()
         });
         if let Some(((round, who), _)) = lost {
             let what = format!("the update of {who} in round {round} is gone");

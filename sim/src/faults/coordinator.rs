@@ -13,7 +13,7 @@ use florin_coordinator::engine::{Effect, Event};
 use florin_coordinator::host::keeper::{self, Keeper, Writing};
 use florin_coordinator::host::{Asked, Core, Job, Next, Written, owner};
 use florin_coordinator::store::{AppendError, IDENTITY_FILE, Journal, Record, Volume, history};
-use florin_protocol::{Digest, Offer, Phase, Rejection, Report, Tick};
+use florin_protocol::{Digest, Offer, Phase, Rejection, Report, Scope, Tick};
 
 use super::bugs::Bug;
 use super::disk::Machine;
@@ -142,7 +142,13 @@ impl Coordinator {
         }
         let state = core.engine().state();
         world.tell(ME, format_args!("starts with {} records", core.journal().records()));
-        world.auditor.restarted(state);
+        let (market, task) = (world.cast.spec.market, world.cast.spec.id());
+        let has = |round, sender, update| {
+            let scope = Scope { market, task, round };
+            let found = past::receipt((core.engine(), &self.machine), scope, sender, update);
+            found.is_ok_and(|receipt| receipt.is_some())
+        };
+        world.auditor.restarted(state, &has);
         let settings = Settings { snapshot_events: SNAPSHOT_EVENTS, ..Settings::default() };
         let (keeper, writing) = Keeper::new(settings);
         let outstanding = core.engine().outstanding();

@@ -15,10 +15,24 @@ impl Results {
     #[must_use]
     pub fn to_html(&self, program: &Program<'_>) -> String {
         let scenario = &self.scenario;
+        let how = match &self.fit {
+            None => {
+                "Every update was trained, valued, paid and settled by the code that runs the market; whiskers and \
+                 brackets are 95 % intervals over the seeds."
+                    .to_owned()
+            }
+            Some(fit) => format!(
+                "Scores were drawn from curves fitted to {} small real games, and paid by the real pay rule: nobody \
+                 trained. Held against other real games the fit is off by {:.1} % of the fall of the loss and {:.1} % of \
+                 what is spent, {}; intervals are over the seeds and do not contain that.",
+                fit.seeds.len() * 2,
+                fit.errors.loss * 100.0,
+                fit.errors.spent * 100.0,
+                if fit.holds() { "which is let pass" } else { "WHICH IS TOO MUCH" }
+            ),
+        };
         let lead = format!(
-            "Scenario <code>{}</code>, paid by <code>{}</code>, {} rounds, {} seeds from {} on. Every update was trained, \
-             valued, paid and settled by the code that runs the market; whiskers and brackets are 95 % intervals over \
-             the seeds.",
+            "Scenario <code>{}</code>, paid by <code>{}</code>, {} rounds, {} seeds from {} on. {how}",
             escape(&scenario.name),
             scenario.mechanism.name(),
             scenario.rounds,

@@ -183,6 +183,8 @@ impl Scenario {
             let drawn = !matches!(group.online, Online::Trace { .. });
             Check::that(drawn, format!("population.{name}.online.pattern"), &"trace", right)?;
         }
+        let right = "a search needs speed = real: leave [search] out";
+        Check::that(self.search.is_none(), "search", &"[search]", right)?;
         self.check_rules()?;
         crate::surrogate::small(self, 1.0).check()
     }

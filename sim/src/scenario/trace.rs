@@ -10,6 +10,9 @@ use std::sync::Arc;
 
 use super::{Online, Scenario, ScenarioError};
 
+/// First parts of names that results have in the folder to which traces are copied.
+const TAKEN: [&str; 7] =
+    ["scenario", "measures", "seeds", "members", "rounds", "report", "results"];
 /// Bytes of a trace file.
 const TRACE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Lines of a trace.
@@ -132,7 +135,7 @@ impl Scenario {
                     key: format!("population.{name}.online.file"),
                     value: file.clone(),
                     right: "must be a path from the scenario's folder, without . and .., of \
-                            letters, digits, hyphens, points and _"
+                            letters, digits, hyphens, points and _, that no file of results has"
                         .to_owned(),
                 })?;
                 *trace = Some(Arc::new(read(&path)?));
@@ -157,7 +160,10 @@ fn inside(folder: &Path, file: &str) -> Option<PathBuf> {
     let fine = |c: char| c.is_ascii_alphanumeric() || "-._/".contains(c);
     let path = Path::new(file);
     let stays = path.components().all(|part| matches!(part, Component::Normal(_)));
-    (!file.is_empty() && file.chars().all(fine) && stays).then(|| folder.join(path))
+    // Results lie in the same folder.
+    let stem = file.split('.').next().unwrap_or_default();
+    let taken = TAKEN.contains(&stem);
+    (!file.is_empty() && file.chars().all(fine) && stays && !taken).then(|| folder.join(path))
 }
 
 fn read(path: &Path) -> Result<Trace, TraceError> {

@@ -38,6 +38,9 @@ use small::{Seen, earned, games};
 /// Shares of the members that take part in a round of the games that curves are fitted to.
 const PARTS: [f64; 2] = [0.25, 0.5];
 
+/// The first seed of the small real games: whichever seeds are played, the curves are the same.
+const FIRST: u64 = 1;
+
 /// Why scores drawn from curves could not be paid: a fault of the laboratory.
 #[derive(Debug, thiserror::Error)]
 pub enum SurrogateError {
@@ -183,8 +186,8 @@ impl Fit {
 /// The small games that are fitted, and those that the fit is held against.
 #[expect(clippy::type_complexity, reason = "two lists of one kind")]
 fn plan(scenario: &Scenario) -> (Vec<(Scenario, u64)>, Vec<(Scenario, u64)>) {
-    let Scenario { surrogate, seeds, .. } = scenario;
-    let seed = |at: u32| seeds.first.wrapping_add(u64::from(at));
+    let surrogate = &scenario.surrogate;
+    let seed = |at: u32| FIRST.saturating_add(u64::from(at));
     let fitted = (0..surrogate.seeds)
         .flat_map(|at| PARTS.map(|part| (small(scenario, part), seed(at))))
         .collect();

@@ -201,7 +201,8 @@ impl<'a> Surrogate<'a> {
         let mut excluded = vec![false; sent.len()];
         let mut scores = self.valued(sent, &excluded)?;
         for (out, score) in excluded.iter_mut().zip(&scores) {
-            *out = is_negative_beyond_error(score.score_nano, score.error_nano, withheld);
+            *out = self.scenario.task.keep_out
+                && is_negative_beyond_error(score.score_nano, score.error_nano, withheld);
         }
         if excluded.contains(&true) {
             let again = self.valued(sent, &excluded)?;

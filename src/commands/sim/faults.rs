@@ -75,7 +75,11 @@ fn many(command: &SimFaults, first: u64, seeds: u64, rules: Rules) -> anyhow::Re
             bar.set_position(done as u64);
         }
     };
-    let range = first..first.saturating_add(seeds);
+    let Some(end) = first.checked_add(seeds) else {
+        let why = format!("there are no {seeds} seeds from {first} on: begin lower");
+        return Err(Failure::input("SEEDS_OUT_OF_RANGE", why).into());
+    };
+    let range = first..end;
     let played = play_all(range, rules, threads(command.threads), &watch);
     if let Some(bar) = bar {
         bar.finish_and_clear();

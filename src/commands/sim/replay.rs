@@ -74,6 +74,7 @@ fn shown(results: &Results, command: &SimReplay) -> anyhow::Result<Exit> {
         show::json(&results.to_json(&PROGRAM))?;
     } else {
         print(results);
+        super::fit::print(results);
     }
     Ok(if results.hold() { Exit::Done } else { Exit::No })
 }

@@ -190,10 +190,7 @@ impl Market {
         self.exposed.extend(&drawn);
         let previous = self.previous.iter().take(PUBLIC_STEPS_MAX);
         let previous: Vec<&[u8]> = previous.map(Vec::as_slice).collect();
-        let rules = self.spec.rounds.protection;
-        let named = last_updates(rules, self.before.as_ref(), model_bytes(&self.spec));
-        let last = named.iter().filter_map(|(_, update)| self.last.get(update).cloned());
-        let last: Vec<Vec<u8>> = last.collect();
+        let (named, last) = self.last_updates();
         let outcome = carry_out(
             &Inputs {
                 spec: &self.spec,
@@ -224,6 +221,15 @@ impl Market {
         self.last = digests.zip(updates).collect();
         self.before = Some(report);
         Ok(outcome.result.valuation.scores)
+    }
+
+    /// The updates of the round before that this one's are held against.
+    fn last_updates(&self) -> (Vec<(Address, Digest)>, Vec<Vec<u8>>) {
+        let rules = self.spec.rounds.protection;
+        let named = last_updates(rules, self.before.as_ref(), model_bytes(&self.spec));
+        let bytes = named.iter().filter_map(|(_, update)| self.last.get(update).cloned());
+        let bytes = bytes.collect();
+        (named, bytes)
     }
 
     /// What an account has earned so far, less what was taken from its bond; in florins.
