@@ -196,7 +196,7 @@ entry = fields(
     ("rows_declared", u64), ("rows_counted", u64), ("bond", amount), ("order", u32),
 )
 repeat = fields(
-    ("of", named(("update", address), ("public_steps", None))), ("cosine", micro)
+    ("of", named(("update", address), ("public_steps", None), ("last_update", address))), ("cosine", micro)
 )
 treatment = fields(("clip", micro), ("repeats", option(repeat)))
 scored = fields(
@@ -251,7 +251,7 @@ report = fields(
 work_order = fields(
     ("scope", scope), ("base_model", digest), ("holdout", digest),
     ("commits", many(pair(address, digest))), ("entries", many(entry)), ("due", u64),
-    ("previous", many(digest)),
+    ("previous", many(digest)), ("last_updates", many(pair(address, digest))),
 )
 work_record = fields(
     ("market", market), ("order", digest), ("provider", address),
