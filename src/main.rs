@@ -26,7 +26,9 @@ fn main() -> ExitCode {
     be_quiet_when_nobody_reads();
     let cli = cli::Cli::parse();
     // A coordinator's settings have a say in where its log goes.
-    if !matches!(cli.command, cli::Command::Coordinate(_)) {
+    // What a simulated coordinator complains of is simulated too.
+    let simulated = matches!(cli.command, cli::Command::Sim(_)) && cli.verbose == 0;
+    if !matches!(cli.command, cli::Command::Coordinate(_)) && !simulated {
         log::start(cli.log(), None);
     }
     // Anvil's keeper ends anvil first.

@@ -11,10 +11,12 @@ const TOP: f64 = 12.0;
 const BOTTOM: f64 = 30.0;
 /// Height of a row of whiskers.
 const ROW: f64 = 34.0;
-/// Room for the names of rows.
+/// Least room for the names of rows.
 const NAMES: f64 = 128.0;
+/// Room of a letter.
+const LETTER: f64 = 6.4;
 /// Letters of a name that are shown.
-const LETTERS: usize = 18;
+const LETTERS: usize = 30;
 
 /// A mean with its interval, in a row of its own.
 pub(crate) struct Whisker {
@@ -138,8 +140,10 @@ fn legend(names: &[&str]) -> String {
 pub(crate) fn whiskers(title: &str, rows: &[Whisker]) -> String {
     let across = range(rows.iter().flat_map(|row| [row.low, row.high, 0.0]));
     let height = TOP + ROW * rows.len().max(1) as f64 + BOTTOM;
+    let longest = rows.iter().map(|row| row.name.chars().count().min(LETTERS)).max();
+    let names = (longest.unwrap_or_default() as f64 * LETTER + 14.0).max(NAMES);
     let x =
-        |value: f64| NAMES + (value - across.0) / (across.1 - across.0) * (WIDTH - NAMES - RIGHT);
+        |value: f64| names + (value - across.0) / (across.1 - across.0) * (WIDTH - names - RIGHT);
     let mut svg = open(title, height);
     for tick in ticks(across) {
         let at = x(tick);
@@ -167,7 +171,7 @@ pub(crate) fn whiskers(title: &str, rows: &[Whisker]) -> String {
             "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text><line x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{y:.1}\" \
              y2=\"{y:.1}\" stroke=\"{colour}\" stroke-width=\"3\"/><circle cx=\"{:.1}\" cy=\"{y:.1}\" r=\"5.5\" \
              fill=\"{colour}\"/>",
-            NAMES - 10.0,
+            names - 10.0,
             y + 4.0,
             escape(&name),
             x(row.low),

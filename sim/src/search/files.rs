@@ -5,22 +5,32 @@ use std::path::Path;
 use serde_json::json;
 
 use super::{Attack, Candidate, Found, Fresh};
-use crate::results::{Program, Table, WriteError, put, put_table, try_folder};
+use crate::results::{Program, Table, WriteError, figure, put, put_table, try_folder};
 use crate::scenario::Family;
 
 impl Found {
     /// The strategy with its numbers, as a scenario has it: `act = "noise", scale = 0.5`.
     #[must_use]
     pub fn words(&self) -> String {
-        words(&self.strategy)
+        words(&self.strategy, toml::Value::to_string)
+    }
+
+    /// The same for people: names as they are, numbers with the places that they need.
+    #[must_use]
+    pub fn in_short(&self) -> String {
+        words(&self.strategy, |value| match value {
+            toml::Value::String(name) => name.clone(),
+            toml::Value::Float(number) => figure(*number),
+            other => other.to_string(),
+        })
     }
 }
 
-fn words(strategy: &crate::strategy::Strategy) -> String {
+fn words(strategy: &crate::strategy::Strategy, told: impl Fn(&toml::Value) -> String) -> String {
     let table = toml::Table::try_from(strategy).unwrap_or_default();
     // What it does comes first, then its numbers.
     let (act, rest): (Vec<_>, Vec<_>) = table.iter().partition(|(key, _)| *key == "act");
-    let pairs = act.into_iter().chain(rest).map(|(key, value)| format!("{key} = {value}"));
+    let pairs = act.into_iter().chain(rest).map(|(key, value)| format!("{key} = {}", told(value)));
     pairs.collect::<Vec<String>>().join(", ")
 }
 
@@ -79,7 +89,7 @@ impl Attack {
         Table::of(self.tried.iter().collect())
             .text("commit", |_: &&Candidate| program.commit.to_owned())
             .text("name", |one| self.name_of(one.family))
-            .text("strategy", |one| words(&one.strategy))
+            .text("strategy", |one| words(&one.strategy, toml::Value::to_string))
             .real("training_gain", |one| one.gain)
     }
 

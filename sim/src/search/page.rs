@@ -75,7 +75,7 @@ impl Attack {
                  <td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{:.0} %</td>\
                  <td class=\"n\">{:.1} %</td></tr>",
                 escape(&found.name),
-                escape(&found.words()),
+                escape(&found.in_short()),
                 found.tries,
                 figure(found.gain.mean),
                 range(&found.gain),

@@ -65,7 +65,7 @@ fn print(found: &Attack) {
         let gain = if one.gain.low > 0.0 { Cell::styled(gain, NOTE) } else { gain.into() };
         table.row([
             one.name.as_str().into(),
-            one.words().into(),
+            one.in_short().into(),
             one.tries.into(),
             gain,
             range(&one.gain),
