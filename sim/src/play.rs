@@ -70,6 +70,23 @@ pub struct MemberOutcome {
 }
 
 impl MemberOutcome {
+    /// What a member of a group has come to before the first round.
+    pub(crate) const fn before(group: usize, honest: bool, rows: usize) -> Self {
+        Self {
+            group,
+            honest,
+            rows,
+            rounds: 0,
+            asked: 0,
+            refused: 0,
+            debited: 0,
+            earned: 0.0,
+            cost: 0.0,
+            score: 0.0,
+            by_round: Vec::new(),
+        }
+    }
+
     /// What is left of its earnings after costs, in florins.
     #[must_use]
     pub fn profit(&self) -> f64 {
@@ -204,18 +221,8 @@ impl<'a> Game<'a> {
             Judge { mechanism: scenario.mechanism.clone(), keeps_out: scenario.task.keep_out };
         let start = check_model(&spec, &base);
         let market = Market::open(spec, base, holdout, judge, &seats)?;
-        let members = population.members.iter().map(|member| MemberOutcome {
-            group: member.group,
-            honest: member.strategy.is_honest(),
-            rows: member.rows.rows(),
-            rounds: 0,
-            asked: 0,
-            refused: 0,
-            debited: 0,
-            earned: 0.0,
-            cost: 0.0,
-            score: 0.0,
-            by_round: Vec::new(),
+        let members = population.members.iter().map(|member| {
+            MemberOutcome::before(member.group, member.strategy.is_honest(), member.rows.rows())
         });
         let mut game = Self {
             scenario,

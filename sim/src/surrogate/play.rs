@@ -60,18 +60,11 @@ impl<'a> Surrogate<'a> {
         let people = people(scenario, seed, threads);
         let groups: Vec<&Group> = scenario.population.values().collect();
         let spec = scenario.task_spec(seed);
-        let outcome = |person: &Person| MemberOutcome {
-            group: person.group as usize,
-            honest: groups.get(person.group as usize).is_some_and(|g| g.strategy.is_honest()),
-            rows: person.rows as usize,
-            rounds: 0,
-            asked: 0,
-            refused: 0,
-            debited: 0,
-            earned: 0.0,
-            cost: 0.0,
-            score: 0.0,
-            by_round: vec![0.0; 2],
+        let outcome = |person: &Person| {
+            let group = person.group as usize;
+            let honest = groups.get(group).is_some_and(|g| g.strategy.is_honest());
+            let before = MemberOutcome::before(group, honest, person.rows as usize);
+            MemberOutcome { by_round: vec![0.0; 2], ..before }
         };
         Self {
             members: people.iter().map(outcome).collect(),
