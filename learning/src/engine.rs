@@ -281,26 +281,78 @@ pub trait Evaluator {
         data: &Dataset,
     ) -> Result<(f64, Vec<f64>), EvalError>;
 
-    /// Shows for each group of rows, in order: which it is, the sum of its losses, and the gradient
-    /// of that sum by every parameter. A group without rows is refused.
-    fn group_gradients(
+    /// Measures groups of rows at several places of a way. Shows for each group, in order, and in
+    /// each for every place, in order: which group, which place, and the numbers there, which are
+    /// the gradient of the group's summed losses by every parameter where the place asks for it and
+    /// the loss of each of its rows where it does not.
+    ///
+    /// An engine may use what models along a way have in common, and then differs in rounding from
+    /// what [`gradient`](Self::gradient) and [`row_losses`](Self::row_losses) give there.
+    fn measure_along(
         &mut self,
-        model: &ModelSpec,
-        params: &[f64],
+        way: Way<'_>,
+        places: &[Place],
         data: &Dataset,
         groups: &[Range<usize>],
-        look: &mut dyn FnMut(usize, f64, &[f64]),
+        look: &mut dyn FnMut(usize, usize, &[f64]),
     ) -> Result<(), EvalError> {
+        way.check()?;
         check_groups(data, groups)?;
-        for (at, rows) in groups.iter().enumerate() {
-            let size = rows.len() as f64;
+        let models: Vec<Vec<f64>> = places.iter().map(|place| way.at(place.t)).collect();
+        for (group, rows) in groups.iter().enumerate() {
             let own = data.slice(rows.clone()).map_err(|_| InputError::NoRows)?;
-            let (loss, mut gradient) = self.gradient(model, params, &own)?;
-            gradient.iter_mut().for_each(|slope| *slope *= size);
-            look(at, loss * size, &gradient);
+            for (at, (place, params)) in places.iter().zip(&models).enumerate() {
+                if place.gradient {
+                    let (_, mut gradient) = self.gradient(way.model, params, &own)?;
+                    gradient.iter_mut().for_each(|slope| *slope *= own.rows() as f64);
+                    look(group, at, &gradient);
+                } else {
+                    look(group, at, &self.row_losses(way.model, params, &own)?);
+                }
+            }
         }
         Ok(())
     }
+}
+
+/// The way of a round's models from its base to its aggregate.
+#[derive(Debug, Clone, Copy)]
+pub struct Way<'a> {
+    /// The model.
+    pub model: &'a ModelSpec,
+    /// Its parameters before the round.
+    pub base: &'a [f32],
+    /// What all updates together change: each times its share.
+    pub total: &'a [f64],
+}
+
+impl Way<'_> {
+    /// `base + t·total`.
+    pub fn at(&self, t: f64) -> Vec<f64> {
+        let moved = |(&base, &total): (&f32, &f64)| f64::from(base) + t * total;
+        self.base.iter().zip(self.total).map(moved).collect()
+    }
+
+    /// Refuses a way whose ends are no parameters of its model.
+    pub(crate) fn check(&self) -> Result<(), InputError> {
+        self.model.check()?;
+        let expected = self.model.parameters();
+        for (what, got) in [("the base", self.base.len()), ("the total", self.total.len())] {
+            if got != expected {
+                return Err(InputError::Length { what: what.to_owned(), expected, got });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Somewhere on a way.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Place {
+    /// How far, from 0 to 1.
+    pub t: f64,
+    /// Whether the gradient is asked for there, in place of the losses.
+    pub gradient: bool,
 }
 
 /// Both, under a name. An engine may move to another thread, but works on one at a time.

@@ -5,10 +5,10 @@ use std::convert::Infallible;
 
 use crate::coalitions::{CoalitionError, Coalitions, Masks, Updates};
 use crate::data::{CLASSES_MAX, Dataset, DatasetError};
-use crate::engine::Evaluator;
+use crate::engine::{Evaluator, Way};
 use crate::model::ModelSpec;
 use crate::params::norm;
-use crate::path::{PathError, PathGradient, Way};
+use crate::path::{PathError, PathGradient};
 use crate::seed::{Purpose, below, rng, unit};
 
 /// A round out of a generator: not one that learned anything, but of the sizes of one.

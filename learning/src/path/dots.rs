@@ -2,67 +2,75 @@
 
 use pulp::{Arch, Simd, WithSimd};
 
-use crate::lanes::{BLOCK, LANES, load_blocks, one_by_many, summed};
+use crate::lanes::{BLOCK, LANES, load_blocks, one_by_many, squares, summed};
 use crate::parallel::on_threads;
 
 /// Updates that are held against the gradients at a time, so that a gradient is read from memory
 /// once for all of them.
 pub(super) const UPDATES_AT_A_TIME: usize = 32;
 
-/// `[update][gradient]`, where `gradients` are rows of `width` numbers.
+/// What an update gives, with itself and with all gradients.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Products {
+    /// The square of its length, with the bits of [`norm`](crate::params::norm)'s.
+    pub(super) square: f64,
+    /// One for each gradient.
+    pub(super) with: Vec<f64>,
+}
+
+/// Of each update its products, where `gradients` are rows of `width` numbers. An update is read
+/// from memory once.
 pub(super) fn dots(
     gradients: &[f64],
     width: usize,
     updates: &[Vec<f32>],
     threads: usize,
-) -> Vec<Vec<f64>> {
-    let lines = gradients.len().checked_div(width).unwrap_or(0);
-    let each = lines.div_ceil(threads.max(1)).max(1);
-    let tasks: Vec<&[f64]> = gradients.chunks(each * width.max(1)).collect();
-    let parts = on_threads(threads, tasks, |gradients| {
-        Arch::new().dispatch(Products { gradients, width, updates })
+) -> Vec<Products> {
+    let each = updates.len().div_ceil(threads.max(1)).max(1);
+    let tasks: Vec<&[Vec<f32>]> = updates.chunks(each).collect();
+    let parts = on_threads(threads, tasks, |updates| {
+        Arch::new().dispatch(Tile { gradients, width, updates })
     });
-    let mut all = vec![Vec::with_capacity(lines); updates.len()];
-    for part in parts {
-        for (update, all) in all.iter_mut().enumerate() {
-            all.extend(part.iter().skip(update).step_by(updates.len()).map(summed));
-        }
-    }
-    all
+    parts.into_iter().flatten().collect()
 }
 
-struct Products<'a> {
+struct Tile<'a> {
     gradients: &'a [f64],
     width: usize,
     updates: &'a [Vec<f32>],
 }
 
-impl WithSimd for Products<'_> {
-    /// `[gradient][update]`, in lanes.
-    type Output = Vec<[f64; LANES]>;
+impl WithSimd for Tile<'_> {
+    type Output = Vec<Products>;
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) -> Self::Output {
-        let lines = self.gradients.len() / self.width;
+        let lines = self.gradients.len().checked_div(self.width).unwrap_or(0);
         let updates = self.updates.len();
-        let mut lanes = vec![[0.0; LANES]; lines * updates];
+        let mut own = vec![[0.0; LANES]; updates];
+        let mut with = vec![[0.0; LANES]; lines * updates];
         let mut block = vec![0.0; updates * BLOCK];
         for from in (0..self.width).step_by(BLOCK) {
             let size = BLOCK.min(self.width - from);
             load_blocks(&mut block, self.updates.iter().map(Vec::as_slice), from);
-            for (line, lanes) in lanes.chunks_exact_mut(updates).enumerate() {
-                let own = line * self.width + from;
-                let gradient = &self.gradients[own..own + size];
+            squares(simd, &block, size, &mut own);
+            for (line, lanes) in with.chunks_exact_mut(updates).enumerate() {
+                let gradient = &self.gradients[line * self.width + from..][..size];
                 one_by_many(simd, gradient, &block, lanes);
             }
         }
-        lanes
+        let products = |(update, own): (usize, &[f64; LANES])| Products {
+            square: summed(own),
+            with: with.iter().skip(update).step_by(updates).map(summed).collect(),
+        };
+        own.iter().enumerate().map(products).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::params::norm;
 
     #[test]
     fn products_are_those_of_the_plain_sum_for_every_remainder_and_any_threads() {
@@ -76,8 +84,9 @@ mod tests {
                 let updates: Vec<Vec<f32>> = (0..count).map(update).collect();
                 let products = dots(&gradients, width, &updates, 1);
                 for (update, products) in updates.iter().zip(&products) {
-                    assert_eq!(products.len(), lines);
-                    for (gradient, &product) in gradients.chunks(width).zip(products) {
+                    assert_eq!(products.with.len(), lines);
+                    assert_eq!(products.square.sqrt().to_bits(), norm(update).to_bits());
+                    for (gradient, &product) in gradients.chunks(width).zip(&products.with) {
                         let terms = update.iter().zip(gradient);
                         let plain: f64 = terms.map(|(&own, g)| f64::from(own) * g).sum();
                         let off = (product - plain).abs();
@@ -87,11 +96,8 @@ mod tests {
                 for threads in [2, 3, 7] {
                     assert_eq!(dots(&gradients, width, &updates, threads), products);
                 }
-                let narrow = Products { gradients: &gradients, width, updates: &updates };
-                let narrow = narrow.with_simd(pulp::Scalar::new());
-                for (at, lanes) in narrow.iter().enumerate() {
-                    assert_eq!(summed(lanes), products[at % count][at / count]);
-                }
+                let narrow = Tile { gradients: &gradients, width, updates: &updates };
+                assert_eq!(narrow.with_simd(pulp::Scalar::new()), products);
             }
         }
     }

@@ -4,15 +4,13 @@ use std::ops::{ControlFlow, Range};
 
 use super::PathError;
 use crate::data::{Dataset, RowChunks};
-use crate::engine::{EVAL_CHUNK_ROWS, EvalError, Evaluator, InputError};
-use crate::model::ModelSpec;
+use crate::engine::{EVAL_CHUNK_ROWS, EvalError, Evaluator, InputError, Place, Way};
 
 /// Contiguous groups of rows, of sizes that differ by at most one, cut into blocks of at most
 /// [`EVAL_CHUNK_ROWS`] rows. Where a block begins and ends depends on nothing but the number of
 /// rows and of groups, so that chunks of any size give the same sums.
 pub(super) struct Groups {
     rows: usize,
-    groups: usize,
     /// Of each block its group and its rows.
     blocks: Vec<(usize, Range<usize>)>,
 }
@@ -39,46 +37,28 @@ impl Groups {
                 blocks.push((group, start..until.min(start + EVAL_CHUNK_ROWS)));
             }
         }
-        Self { rows, groups, blocks }
+        Self { rows, blocks }
     }
 
-    /// One pass: shows block after block with its group and the gradient of its summed losses.
-    pub(super) fn gradients(
+    /// One pass over the rows: shows block after block with its group, and for each of the `places`
+    /// which it is and the numbers there, as [`Evaluator::measure_along`] tells them.
+    pub(super) fn along(
         &self,
-        model: &ModelSpec,
-        params: &[f64],
+        way: Way<'_>,
+        places: &[Place],
         rows: &mut dyn RowChunks,
         engine: &mut dyn Evaluator,
-        mut show: impl FnMut(usize, &[f64]),
+        mut show: impl FnMut(usize, usize, &[f64]),
     ) -> Result<(), PathError> {
         self.each_run(rows, |data, blocks| {
             let Some((_, first)) = blocks.first() else { return Ok(()) };
             let start = first.start;
             let ranges: Vec<Range<usize>> =
                 blocks.iter().map(|(_, own)| own.start - start..own.end - start).collect();
-            engine.group_gradients(model, params, data, &ranges, &mut |at, _, gradient| {
-                show(blocks[at].0, gradient);
+            engine.measure_along(way, places, data, &ranges, &mut |block, place, numbers| {
+                show(blocks[block].0, place, numbers);
             })
         })
-    }
-
-    /// One pass: the summed losses of each group.
-    pub(super) fn losses(
-        &self,
-        model: &ModelSpec,
-        params: &[f64],
-        rows: &mut dyn RowChunks,
-        engine: &mut dyn Evaluator,
-    ) -> Result<Vec<f64>, PathError> {
-        let mut sums = vec![0.0; self.groups];
-        self.each_run(rows, |data, blocks| {
-            let mut losses = engine.row_losses(model, params, data)?.into_iter();
-            for (group, own) in blocks {
-                losses.by_ref().take(own.len()).for_each(|loss| sums[*group] += loss);
-            }
-            Ok(())
-        })?;
-        Ok(sums)
     }
 
     /// One pass: shows runs of whole blocks, with their rows and nothing else.

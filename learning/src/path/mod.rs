@@ -15,6 +15,7 @@
 
 mod dots;
 mod groups;
+mod sums;
 
 #[cfg(test)]
 mod tests;
@@ -24,12 +25,12 @@ use std::error::Error;
 use thiserror::Error;
 
 use crate::data::{ChunkError, RowChunks};
-use crate::engine::{EvalError, Evaluator, InputError};
-use crate::model::ModelSpec;
-use crate::params::{first_not_finite, norm};
-use dots::{UPDATES_AT_A_TIME, dots};
+use crate::engine::{EvalError, Evaluator, InputError, Way};
+use crate::params::first_not_finite;
+use dots::{Products, UPDATES_AT_A_TIME, dots};
 use groups::Groups;
 pub use groups::group_means;
+use sums::{Summed, Sums};
 
 /// Most groups of rows.
 pub const GROUPS_MAX: usize = 4_096;
@@ -125,44 +126,15 @@ impl From<InputError> for PathError {
     }
 }
 
-/// The way of a round's models from its base to its aggregate.
-#[derive(Debug, Clone, Copy)]
-pub struct Way<'a> {
-    /// The model.
-    pub model: &'a ModelSpec,
-    /// Its parameters before the round.
-    pub base: &'a [f32],
-    /// What all updates together change: each times its share.
-    pub total: &'a [f64],
-}
-
-impl Way<'_> {
-    /// `base + t·total`.
-    fn at(&self, t: f64) -> Vec<f64> {
-        let moved = |(&base, &total): (&f32, &f64)| f64::from(base) + t * total;
-        self.base.iter().zip(self.total).map(moved).collect()
-    }
-
-    fn check(&self) -> Result<(), InputError> {
-        self.model.check()?;
-        let expected = self.model.parameters();
-        for (what, got) in [("the base", self.base.len()), ("the total", self.total.len())] {
-            if got != expected {
-                return Err(InputError::Length { what: what.to_owned(), expected, got });
-            }
-        }
-        Ok(())
-    }
-}
-
 /// Gradients along a way, by groups of rows. Everything but the values of the updates is known.
 #[derive(Debug, Clone)]
 pub struct PathGradient {
     parameters: usize,
     groups: usize,
-    nodes: usize,
-    /// Of each group the weighted sum over the nodes, and then of each node the sum over the
-    /// groups: gradients of losses summed over rows.
+    /// The nodes' weights.
+    weights: Vec<f64>,
+    /// Gradients of losses summed over rows: of each group the weighted sum over the nodes, where
+    /// there is more than one group, and then of each node the sum over the groups.
     gradients: Vec<f64>,
     /// Groups per row of the holdout: a group's sum times this has the size of a mean.
     scale: f64,
@@ -193,8 +165,8 @@ impl PathValue {
 
 impl PathGradient {
     /// Takes the gradients at the `nodes`, pairs of place on the way and weight, and the losses at
-    /// both ends. That is a gradient for each node, one more for what luck does where no node is
-    /// halfway, and two losses.
+    /// both ends, in one pass over the rows. That is a gradient for each node, one more for what
+    /// luck does where no node is halfway, and two losses.
     ///
     /// # Errors
     /// [`PathError`], where way, nodes, groups and rows do not go together or cannot be had.
@@ -212,40 +184,16 @@ impl PathGradient {
         if !(1..=count.min(GROUPS_MAX)).contains(&groups) {
             return Err(PathError::Groups { groups, rows: count });
         }
-        let lines = groups + nodes.len();
-        if lines.saturating_mul(parameters).saturating_mul(size_of::<f64>()) > GRADIENT_BYTES_MAX {
-            return Err(PathError::TooLarge { groups, parameters });
-        }
-        let cut = Groups::new(count, groups);
-        let mut gradients = vec![0.0; lines * parameters];
-        let (of_groups, of_nodes) = gradients.split_at_mut(groups * parameters);
-        for (&(t, weight), whole) in nodes.iter().zip(of_nodes.chunks_exact_mut(parameters)) {
-            cut.gradients(way.model, &way.at(t), rows, engine, |group, part| {
-                let own = &mut of_groups[group * parameters..(group + 1) * parameters];
-                for ((own, whole), &slope) in own.iter_mut().zip(whole.iter_mut()).zip(part) {
-                    *own += weight * slope;
-                    *whole += slope;
-                }
-            })?;
-        }
-        let halfway = match nodes.iter().position(|&(t, _)| t == 0.5) {
-            Some(at) => of_nodes[at * parameters..(at + 1) * parameters].to_vec(),
-            None => {
-                let mut whole = vec![0.0; parameters];
-                cut.gradients(way.model, &way.at(0.5), rows, engine, |_, part| {
-                    whole.iter_mut().zip(part).for_each(|(whole, slope)| *whole += slope);
-                })?;
-                whole
-            }
-        };
-        let halfway = length(&halfway) / count as f64;
+        let mut sums = Sums::new(nodes, groups, parameters)?;
+        let places = sums.places();
+        Groups::new(count, groups).along(way, &places, rows, engine, |group, place, numbers| {
+            sums.take(group, place, numbers);
+        })?;
         let scale = groups as f64 / count as f64;
-        let mut end = |t| -> Result<Vec<f64>, PathError> {
-            let sums = cut.losses(way.model, &way.at(t), rows, engine)?;
-            Ok(sums.into_iter().map(|sum| sum * scale).collect())
-        };
-        let losses = [end(0.0)?, end(1.0)?];
-        Ok(Self { parameters, groups, nodes: nodes.len(), gradients, scale, losses, halfway })
+        let Summed { weights, gradients, halfway, losses } = sums.summed();
+        let losses = losses.map(|sums| sums.into_iter().map(|sum| sum * scale).collect());
+        let halfway = halfway / count as f64;
+        Ok(Self { parameters, groups, weights, gradients, scale, losses, halfway })
     }
 
     /// By each group of rows the mean loss before the round, in nats: the plain mean of these is
@@ -291,7 +239,8 @@ impl PathGradient {
             let updates = &updates[..shares.len()];
             let products = dots(&self.gradients, self.parameters, updates, threads);
             for ((update, &share), products) in updates.iter().zip(&shares).zip(products) {
-                values.push(self.value(norm(update), share, &products));
+                let at = values.len();
+                values.push(self.value(at, update, share, &products)?);
             }
             if shares.len() < UPDATES_AT_A_TIME {
                 return Ok(values);
@@ -300,28 +249,43 @@ impl PathGradient {
     }
 
     fn checked(&self, at: usize, update: &[f32], share: f64) -> Result<f64, PathError> {
-        let what = || format!("update {at}");
         let (expected, got) = (self.parameters, update.len());
         if got != expected {
-            return Err(InputError::Length { what: what(), expected, got }.into());
-        }
-        if let Some(index) = first_not_finite(update) {
-            return Err(InputError::NotFinite { what: what(), index }.into());
+            let what = format!("update {at}");
+            return Err(InputError::Length { what, expected, got }.into());
         }
         if share.is_finite() { Ok(share) } else { Err(PathError::Share { at, share }) }
     }
 
-    /// An update's value from its length and its products with all gradients.
-    fn value(&self, length: f64, share: f64, products: &[f64]) -> PathValue {
-        let (groups, nodes) = products.split_at(self.groups);
+    /// An update's value from its products with itself and with all gradients.
+    fn value(
+        &self,
+        at: usize,
+        update: &[f32],
+        share: f64,
+        products: &Products,
+    ) -> Result<PathValue, PathError> {
+        // Squares of numbers of 32 bits do not add up to what 64 bits do not hold: their sum is
+        // finite unless one of them is not.
+        if !products.square.is_finite()
+            && let Some(index) = first_not_finite(update)
+        {
+            let what = format!("update {at}");
+            return Err(InputError::NotFinite { what, index }.into());
+        }
+        let (groups, nodes) = products.with.split_at(products.with.len() - self.weights.len());
         let rows = self.groups as f64 / self.scale;
         let typical = self.halfway / (self.parameters as f64).sqrt();
-        debug_assert_eq!(nodes.len(), self.nodes);
-        PathValue {
+        let whole = |(weight, product): (&f64, &f64)| weight * product;
+        let groups = match groups {
+            [] => &[self.weights.iter().zip(nodes).map(whole).sum()],
+            groups => groups,
+        };
+        Ok(PathValue {
             groups: groups.iter().map(|product| -share * product * self.scale).collect(),
             nodes: nodes.iter().map(|product| -share * product / rows).collect(),
-            chance: share.abs() * length * typical,
-        }
+            chance: share.abs() * products.square.sqrt() * typical,
+        })
     }
 }
 
@@ -332,13 +296,4 @@ fn check_nodes(nodes: &[(f64, f64)]) -> Result<(), PathError> {
         None if nodes.is_empty() => Err(PathError::NoNodes),
         None => Ok(()),
     }
-}
-
-/// The Euclidean length, added in order.
-fn length(values: &[f64]) -> f64 {
-    let mut square = 0.0;
-    for value in values {
-        square += value * value;
-    }
-    square.sqrt()
 }

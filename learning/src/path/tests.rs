@@ -5,7 +5,8 @@ use std::ops::{ControlFlow, Range};
 
 use super::*;
 use crate::data::{CanonicalRows, DataSource, Dataset, canonical_bytes, load};
-use crate::engine::mean;
+use crate::engine::{Place, mean};
+use crate::model::ModelSpec;
 use crate::{AffineLoss, Reference};
 
 /// Gauss–Legendre on the unit interval.
@@ -168,31 +169,40 @@ impl Evaluator for Plain {
 }
 
 #[test]
-fn groups_of_an_engine_that_knows_none_are_those_of_one_that_does() {
+fn what_engines_measure_along_a_way_is_what_they_measure_at_each_place() {
     let round = round(5, 1, 300);
-    let params = round.way().at(0.5);
     let groups = [0..3, 3..290, 299..300];
+    let place = |t, gradient| Place { t, gradient };
+    let places = [place(0.0, false), place(0.3, true), place(1.0, true), place(1.0, false)];
     let gather = |engine: &mut dyn Evaluator| {
         let mut seen = Vec::new();
-        let look = &mut |at: usize, loss: f64, gradient: &[f64]| {
-            seen.push((at, [&[loss], gradient].concat()));
+        let look = &mut |group: usize, place: usize, numbers: &[f64]| {
+            seen.push((group, place, numbers.to_vec()));
         };
-        engine.group_gradients(&round.model, &params, &round.holdout, &groups, look).unwrap();
+        engine.measure_along(round.way(), &places, &round.holdout, &groups, look).unwrap();
         seen
     };
-    let (own, plain) = (gather(&mut Reference::new()), gather(&mut Plain(Reference::new())));
-    assert_eq!(own.len(), 3);
-    for ((at, own), (plain_at, plain)) in own.iter().zip(&plain) {
-        assert_eq!(at, plain_at);
-        assert!(own.iter().zip(plain).all(|(own, plain)| (own - plain).abs() < 1e-11));
+    let plain = gather(&mut Plain(Reference::new()));
+    assert_eq!(plain.len(), groups.len() * places.len());
+    assert_eq!((plain[4].2.len(), plain[5].2.len()), (287, round.base.len()));
+    let mut engines: Vec<Box<dyn Evaluator>> = vec![Box::new(Reference::new())];
+    #[cfg(feature = "torch")]
+    engines.push(Box::new(crate::torch::Torch::new(crate::torch::Processor::Cpu, 1).unwrap()));
+    for mut engine in engines {
+        let own = gather(engine.as_mut());
+        assert_eq!(own.len(), plain.len());
+        for ((group, place, own), (of, at, plain)) in own.iter().zip(&plain) {
+            assert_eq!((group, place, own.len()), (of, at, plain.len()));
+            assert!(own.iter().zip(plain).all(|(own, plain)| (own - plain).abs() < 1e-11));
+        }
+        let mut wrong = |group: Range<usize>| {
+            let (way, rows) = (round.way(), &round.holdout);
+            let groups = std::slice::from_ref(&group);
+            engine.measure_along(way, &places, rows, groups, &mut |_, _, _| {})
+        };
+        assert!(wrong(0..0).is_err());
+        assert!(wrong(299..301).is_err());
     }
-    let wrong = |group: Range<usize>| {
-        let (model, rows) = (&round.model, &round.holdout);
-        let groups = std::slice::from_ref(&group);
-        Reference::new().group_gradients(model, &params, rows, groups, &mut |_, _, _| {})
-    };
-    assert!(wrong(0..0).is_err());
-    assert!(wrong(299..301).is_err());
 }
 
 /// Rows of a data set, so many at a time.

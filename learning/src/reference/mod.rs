@@ -11,8 +11,8 @@ use pulp::Arch;
 
 use crate::data::Dataset;
 use crate::engine::{
-    Engine, EvalError, Evaluator, InputError, Step, TrainError, Trained, Trainer, Training,
-    check_evaluation, check_groups, check_training, chunks, chunks_of, mean,
+    Engine, EvalError, Evaluator, InputError, Place, Step, TrainError, Trained, Trainer, Training,
+    Way, check_evaluation, check_groups, check_training, chunks, chunks_of, mean,
 };
 use crate::model::ModelSpec;
 use crate::params::squares;
@@ -227,30 +227,42 @@ impl Evaluator for Reference {
         Ok((mean(&losses), layout(model)?.restored(&sum)))
     }
 
-    fn group_gradients(
+    fn measure_along(
         &mut self,
-        model: &ModelSpec,
-        params: &[f64],
+        way: Way<'_>,
+        places: &[Place],
         data: &Dataset,
         groups: &[Range<usize>],
-        look: &mut dyn FnMut(usize, f64, &[f64]),
+        look: &mut dyn FnMut(usize, usize, &[f64]),
     ) -> Result<(), EvalError> {
-        check_evaluation(model, params, &[], data)?;
+        way.check()?;
         check_groups(data, groups)?;
-        let layout = layout(model)?;
-        let params = layout.transposed(params, |value| value);
+        let layout = layout(way.model)?;
+        let mut models = Vec::with_capacity(places.len());
+        for place in places {
+            let params = way.at(place.t);
+            check_evaluation(way.model, &params, &[], data)?;
+            models.push(layout.transposed(&params, |value| value));
+        }
         let mut batch = Batch::new(&layout, data.rows().min(crate::engine::EVAL_CHUNK_ROWS));
-        let mut sum = vec![0.0; params.len()];
-        for (at, group) in groups.iter().enumerate() {
-            let mut loss = 0.0;
-            sum.fill(0.0);
-            for rows in chunks_of(group.clone()) {
-                batch.load(rows, data, f64::from);
-                batch.forward(&layout, &params);
-                batch.losses().iter().for_each(|own| loss += own);
-                batch.backward(&layout, &params, 1.0, &mut sum);
+        let mut sum = vec![0.0; way.base.len()];
+        for (group, rows) in groups.iter().enumerate() {
+            for (at, (place, params)) in places.iter().zip(&models).enumerate() {
+                let mut losses = Vec::with_capacity(rows.len());
+                sum.fill(0.0);
+                for rows in chunks_of(rows.clone()) {
+                    batch.load(rows, data, f64::from);
+                    batch.forward(&layout, params);
+                    match place.gradient {
+                        true => batch.backward(&layout, params, 1.0, &mut sum),
+                        false => losses.extend(batch.losses()),
+                    }
+                }
+                match place.gradient {
+                    true => look(group, at, &layout.restored(&sum)),
+                    false => look(group, at, &losses),
+                }
             }
-            look(at, loss, &layout.restored(&sum));
         }
         Ok(())
     }

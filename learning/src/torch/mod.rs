@@ -4,6 +4,7 @@
 //! parameters; the CNN's gradient comes from autograd. Slopes along a direction are carried forward
 //! by hand through all of them.
 
+mod along;
 mod coalitions;
 mod gpu;
 mod net;
@@ -14,8 +15,8 @@ use tch::{Device, Kind, TchError, Tensor};
 
 use crate::data::Dataset;
 use crate::engine::{
-    BackendError, Engine, EvalError, Evaluator, Step, TrainError, Trained, Trainer, Training,
-    check_evaluation, check_groups, check_training, chunks, chunks_of, hits_label, mean,
+    BackendError, Engine, EvalError, Evaluator, Place, Step, TrainError, Trained, Trainer,
+    Training, Way, check_evaluation, check_training, chunks, hits_label, mean,
 };
 use crate::model::ModelSpec;
 use crate::seed::epoch_order;
@@ -319,36 +320,15 @@ impl Evaluator for Torch {
         Ok((mean(&losses), sum))
     }
 
-    fn group_gradients(
+    fn measure_along(
         &mut self,
-        model: &ModelSpec,
-        params: &[f64],
+        way: Way<'_>,
+        places: &[Place],
         data: &Dataset,
         groups: &[Range<usize>],
-        look: &mut dyn FnMut(usize, f64, &[f64]),
+        look: &mut dyn FnMut(usize, usize, &[f64]),
     ) -> Result<(), EvalError> {
-        check_evaluation(model, params, &[], data)?;
-        check_groups(data, groups)?;
-        self.ready();
-        let net = Net::new(model, &self.put(params)?)?;
-        let part = Tensor::f_zeros(params.len() as i64, (Kind::Double, self.device))?;
-        let slots = Net::new(model, &part)?;
-        for (at, group) in groups.iter().enumerate() {
-            let (mut loss, mut sum) = (0.0, Vec::new());
-            for rows in chunks_of(group.clone()) {
-                let (features, labels) = self.rows(data, rows, Kind::Double)?;
-                let losses = net.gradient(&features, &labels, 1.0, &slots)?;
-                to_vec(&losses)?.iter().for_each(|own| loss += own);
-                let own = to_vec(&part)?;
-                if sum.is_empty() {
-                    sum = own;
-                } else {
-                    sum.iter_mut().zip(own).for_each(|(sum, own)| *sum += own);
-                }
-            }
-            look(at, loss, &sum);
-        }
-        Ok(())
+        self.along(way, places, data, groups, look)
     }
 }
 

@@ -75,14 +75,28 @@ impl Net {
         if self.image.is_some() {
             flowing = flowing.f_flatten(1, -1)?;
         }
-        let mut inputs = Vec::with_capacity(self.dense.len());
-        for (at, layer) in self.dense.iter().enumerate() {
-            if at > 0 {
-                flowing = flowing.f_relu()?;
-            }
-            let out = layer.bias.f_addmm(&flowing, &layer.weight.f_tr()?)?;
-            inputs.push(std::mem::replace(&mut flowing, out));
+        let first = self.first(&flowing)?;
+        Ok(Tape { images, passed, chosen, ..self.onwards(&flowing, first)? })
+    }
+
+    /// What the first dense layer makes of what it takes.
+    pub(super) fn first(&self, taken: &Tensor) -> Result<Tensor, TchError> {
+        match self.dense.first() {
+            Some(layer) => layer.apply(taken),
+            None => Err(without_layers()),
         }
+    }
+
+    /// Runs what the first dense layer `took`, and made into `first`, through the others.
+    pub(super) fn onwards(&self, took: &Tensor, first: Tensor) -> Result<Tape, TchError> {
+        let mut inputs = vec![took.shallow_clone()];
+        let mut flowing = first;
+        for layer in self.dense.iter().skip(1) {
+            let taken = flowing.f_relu()?;
+            flowing = layer.apply(&taken)?;
+            inputs.push(taken);
+        }
+        let (images, passed, chosen) = (Vec::new(), Vec::new(), Vec::new());
         Ok(Tape { images, passed, chosen, inputs, logits: flowing })
     }
 
@@ -98,7 +112,17 @@ impl Net {
         if self.image.is_some() {
             return self.gradient_by_autograd(features, labels, scale, slots);
         }
-        let tape = self.forward(features)?;
+        self.back(&self.forward(features)?, labels, scale, slots)
+    }
+
+    /// The same from what a run forward through dense layers left behind.
+    pub(super) fn back(
+        &self,
+        tape: &Tape,
+        labels: &Tensor,
+        scale: f64,
+        slots: &Net,
+    ) -> Result<Tensor, TchError> {
         let (losses, mut pulls) = losses_and_pulls(&tape.logits, labels, scale)?;
         for (at, layer) in self.dense.iter().enumerate().rev() {
             let slot = &slots.dense[at];
@@ -174,8 +198,23 @@ impl Net {
                 None => speed,
             });
         }
-        moving.ok_or_else(|| TchError::Shape("a model without layers".to_owned()))
+        moving.ok_or_else(without_layers)
     }
+
+    /// Whether the rows go into a dense layer as they are.
+    pub(super) fn is_dense(&self) -> bool {
+        self.image.is_none()
+    }
+}
+
+impl Layer {
+    fn apply(&self, taken: &Tensor) -> Result<Tensor, TchError> {
+        self.bias.f_addmm(taken, &self.weight.f_tr()?)
+    }
+}
+
+fn without_layers() -> TchError {
+    TchError::Shape("a model without layers".to_owned())
 }
 
 /// A 3×3 convolution that keeps the size.

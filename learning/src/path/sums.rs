@@ -1,0 +1,100 @@
+//! What one pass over the rows adds up: gradients by nodes and groups, and the losses at both ends.
+
+use super::{GRADIENT_BYTES_MAX, PathError};
+use crate::engine::Place;
+
+/// Sums over rows, at places that are known before the first row comes.
+pub(super) struct Sums {
+    nodes: Vec<(f64, f64)>,
+    parameters: usize,
+    /// Of each group the weighted sum over the nodes; nothing for a single group, whose sum is a
+    /// sum of what follows.
+    of_groups: usize,
+    /// Those, then each node's gradient, then the one halfway if no node is there.
+    lines: Vec<f64>,
+    /// By groups, at the beginning and at the end of the way.
+    losses: [Vec<f64>; 2],
+}
+
+/// What is left when all rows have been seen.
+pub(super) struct Summed {
+    /// As [`Sums::new`] was told the nodes.
+    pub(super) weights: Vec<f64>,
+    /// Lines of gradients, of groups (if there is more than one) and of nodes.
+    pub(super) gradients: Vec<f64>,
+    /// The length of the gradient halfway.
+    pub(super) halfway: f64,
+    /// By groups, at both ends.
+    pub(super) losses: [Vec<f64>; 2],
+}
+
+impl Sums {
+    pub(super) fn new(
+        nodes: &[(f64, f64)],
+        groups: usize,
+        parameters: usize,
+    ) -> Result<Self, PathError> {
+        let of_groups = if groups > 1 { groups } else { 0 };
+        let lines = of_groups + nodes.len() + usize::from(halfway(nodes).is_none());
+        if lines.saturating_mul(parameters).saturating_mul(size_of::<f64>()) > GRADIENT_BYTES_MAX {
+            return Err(PathError::TooLarge { groups, parameters });
+        }
+        Ok(Self {
+            nodes: nodes.to_vec(),
+            parameters,
+            of_groups,
+            lines: vec![0.0; lines * parameters],
+            losses: [vec![0.0; groups], vec![0.0; groups]],
+        })
+    }
+
+    /// What is measured where: gradients first, then the losses at both ends.
+    pub(super) fn places(&self) -> Vec<Place> {
+        let missing = halfway(&self.nodes).is_none().then_some(0.5);
+        let slopes = self.nodes.iter().map(|&(t, _)| t).chain(missing);
+        let slopes = slopes.map(|t| Place { t, gradient: true });
+        slopes.chain([0.0, 1.0].map(|t| Place { t, gradient: false })).collect()
+    }
+
+    /// Takes what a block of rows of `group` has at `place`.
+    pub(super) fn take(&mut self, group: usize, place: usize, numbers: &[f64]) {
+        let (of_groups, slopes) = self.lines.split_at_mut(self.of_groups * self.parameters);
+        let from = place * self.parameters;
+        let Some(own) = slopes.get_mut(from..from + self.parameters) else {
+            let end = usize::from(from > slopes.len());
+            numbers.iter().for_each(|loss| self.losses[end][group] += loss);
+            return;
+        };
+        own.iter_mut().zip(numbers).for_each(|(own, slope)| *own += slope);
+        if let (Some(&(_, weight)), false) = (self.nodes.get(place), of_groups.is_empty()) {
+            let own = &mut of_groups[group * self.parameters..][..self.parameters];
+            own.iter_mut().zip(numbers).for_each(|(own, slope)| *own += weight * slope);
+        }
+    }
+
+    pub(super) fn summed(mut self) -> Summed {
+        let at = self.of_groups + halfway(&self.nodes).unwrap_or(self.nodes.len());
+        let halfway = length(&self.lines[at * self.parameters..][..self.parameters]);
+        self.lines.truncate((self.of_groups + self.nodes.len()) * self.parameters);
+        Summed {
+            weights: self.nodes.iter().map(|&(_, weight)| weight).collect(),
+            gradients: self.lines,
+            halfway,
+            losses: self.losses,
+        }
+    }
+}
+
+/// The node that is halfway.
+fn halfway(nodes: &[(f64, f64)]) -> Option<usize> {
+    nodes.iter().position(|&(t, _)| t == 0.5)
+}
+
+/// The Euclidean length, added in order.
+fn length(values: &[f64]) -> f64 {
+    let mut square = 0.0;
+    for value in values {
+        square += value * value;
+    }
+    square.sqrt()
+}
