@@ -34,45 +34,6 @@ pub(crate) fn one_by_many<S: Simd>(simd: S, one: &[f64], many: &[f64], lanes: &m
     }
 }
 
-/// Adds the squares of each of `many`, blocks of [`BLOCK`] numbers of which `size` count, onto the
-/// lanes of each.
-#[inline(always)]
-pub(crate) fn squares<S: Simd>(simd: S, many: &[f64], size: usize, lanes: &mut [[f64; LANES]]) {
-    for (lanes, many) in lanes.chunks_mut(ABREAST).zip(many.chunks(ABREAST * BLOCK)) {
-        match lanes.len() {
-            1 => squares_abreast::<S, 1>(simd, many, size, lanes),
-            2 => squares_abreast::<S, 2>(simd, many, size, lanes),
-            3 => squares_abreast::<S, 3>(simd, many, size, lanes),
-            _ => squares_abreast::<S, ABREAST>(simd, many, size, lanes),
-        }
-    }
-}
-
-#[inline(always)]
-fn squares_abreast<S: Simd, const U: usize>(
-    simd: S,
-    block: &[f64],
-    size: usize,
-    lanes: &mut [[f64; LANES]],
-) {
-    let whole = size / LANES * LANES;
-    let own: [&[f64]; U] = std::array::from_fn(|other| &block[other * BLOCK..][..size]);
-    let mut sums: [[f64; LANES]; U] = std::array::from_fn(|other| lanes[other]);
-    for at in (0..whole).step_by(LANES) {
-        for (sums, own) in sums.iter_mut().zip(&own) {
-            let (sums, own) =
-                (S::as_mut_simd_f64s(sums).0, S::as_simd_f64s(&own[at..at + LANES]).0);
-            for (sum, &own) in sums.iter_mut().zip(own) {
-                *sum = simd.add_f64s(*sum, simd.mul_f64s(own, own));
-            }
-        }
-    }
-    for ((lanes, sums), own) in lanes.iter_mut().zip(sums).zip(own) {
-        *lanes = sums;
-        lanes.iter_mut().zip(&own[whole..]).for_each(|(lane, own)| *lane += own * own);
-    }
-}
-
 /// Puts the numbers `from` of each vector, at most [`BLOCK`], into its block.
 pub(crate) fn load_blocks<'a>(
     blocks: &mut [f64],

@@ -1,13 +1,18 @@
-//! Scalar products of a few updates with many gradients.
+//! Scalar products of a few updates with many gradients, and with themselves.
 
 use pulp::{Arch, Simd, WithSimd};
 
-use crate::lanes::{BLOCK, LANES, load_blocks, one_by_many, squares, summed};
+use crate::lanes::{LANES, summed};
 use crate::parallel::on_threads;
 
-/// Updates that are held against the gradients at a time, so that a gradient is read from memory
+/// Most updates that are held against the gradients at a time, so that a gradient is read from memory
 /// once for all of them.
 pub(super) const UPDATES_AT_A_TIME: usize = 32;
+/// Updates, and gradients, whose products are in registers at a time.
+const ABREAST: usize = 4;
+const LINES: usize = 3;
+/// Eights of numbers that stay in the cache while all gradients pass by.
+const BLOCK: usize = 32;
 
 /// What an update gives, with itself and with all gradients.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,6 +23,13 @@ pub(super) struct Products {
     pub(super) with: Vec<f64>,
 }
 
+/// How many updates should be held against so many gradients at a time. Few gradients are cheap to
+/// read again, and few updates are still in the cache when they come to be multiplied.
+pub(super) fn at_a_time(lines: usize, threads: usize) -> usize {
+    let few = (2 * ABREAST).saturating_mul(threads.max(1));
+    if lines <= LINES { few.min(UPDATES_AT_A_TIME) } else { UPDATES_AT_A_TIME }
+}
+
 /// Of each update its products, where `gradients` are rows of `width` numbers. An update is read
 /// from memory once.
 pub(super) fn dots(
@@ -26,16 +38,22 @@ pub(super) fn dots(
     updates: &[Vec<f32>],
     threads: usize,
 ) -> Vec<Products> {
+    let lines: Vec<&[f64]> = gradients.chunks(width.max(1)).collect();
     let each = updates.len().div_ceil(threads.max(1)).max(1);
-    let tasks: Vec<&[Vec<f32>]> = updates.chunks(each).collect();
-    let parts = on_threads(threads, tasks, |updates| {
-        Arch::new().dispatch(Tile { gradients, width, updates })
+    let parts = on_threads(threads, updates.chunks(each).collect(), |updates| {
+        Arch::new().dispatch(Tile { lines: &lines, width, updates })
     });
     parts.into_iter().flatten().collect()
 }
 
+/// The sums of one product: number j of a vector belongs to lane j mod 8.
+type Lanes = [f64; LANES];
+
+/// The sums of a few updates with a few gradients.
+type Sums = [[Lanes; LINES]; ABREAST];
+
 struct Tile<'a> {
-    gradients: &'a [f64],
+    lines: &'a [&'a [f64]],
     width: usize,
     updates: &'a [Vec<f32>],
 }
@@ -44,27 +62,118 @@ impl WithSimd for Tile<'_> {
     type Output = Vec<Products>;
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) -> Self::Output {
-        let lines = self.gradients.len().checked_div(self.width).unwrap_or(0);
-        let updates = self.updates.len();
-        let mut own = vec![[0.0; LANES]; updates];
-        let mut with = vec![[0.0; LANES]; lines * updates];
-        let mut block = vec![0.0; updates * BLOCK];
-        for from in (0..self.width).step_by(BLOCK) {
-            let size = BLOCK.min(self.width - from);
-            load_blocks(&mut block, self.updates.iter().map(Vec::as_slice), from);
-            squares(simd, &block, size, &mut own);
-            for (line, lanes) in with.chunks_exact_mut(updates).enumerate() {
-                let gradient = &self.gradients[line * self.width + from..][..size];
-                one_by_many(simd, gradient, &block, lanes);
+    fn with_simd<S: Simd>(self, _: S) -> Self::Output {
+        let few = self.lines.len().div_ceil(LINES);
+        let mut squares = vec![[[0.0; LANES]; ABREAST]; self.updates.len().div_ceil(ABREAST)];
+        let mut with = vec![[[[0.0; LANES]; LINES]; ABREAST]; squares.len() * few];
+        for from in (0..self.width).step_by(BLOCK * LANES) {
+            let until = self.width.min(from + BLOCK * LANES);
+            let updates = self.updates.chunks(ABREAST).zip(&mut squares);
+            for ((updates, squares), with) in updates.zip(with.chunks_mut(few)) {
+                let updates = abreast(updates, |update| &update[from..until]);
+                for (at, (lines, with)) in self.lines.chunks(LINES).zip(with).enumerate() {
+                    let lines = abreast(lines, |line| &line[from..until]);
+                    match at {
+                        0 => multiply(updates, lines, with, Some(squares)),
+                        _ => multiply(updates, lines, with, None),
+                    }
+                }
             }
         }
-        let products = |(update, own): (usize, &[f64; LANES])| Products {
-            square: summed(own),
-            with: with.iter().skip(update).step_by(updates).map(summed).collect(),
+        let products = |at: usize| {
+            let (tile, place) = (at / ABREAST, at % ABREAST);
+            let with = with[tile * few..][..few].iter().flat_map(|sums| &sums[place]);
+            let with = with.take(self.lines.len()).map(summed).collect();
+            Products { square: summed(&squares[tile][place]), with }
         };
-        own.iter().enumerate().map(products).collect()
+        (0..self.updates.len()).map(products).collect()
     }
+}
+
+/// The pieces of `N` vectors; where there are fewer, the last one stands in for the others, and what
+/// comes of it is not looked at.
+#[inline(always)]
+fn abreast<'a, T, P, const N: usize>(
+    all: &'a [T],
+    piece: impl Fn(&'a T) -> &'a [P],
+) -> [&'a [P]; N] {
+    std::array::from_fn(|at| piece(&all[at.min(all.len() - 1)]))
+}
+
+/// Adds the products of pieces onto their sums; pieces but the last are whole eights.
+#[inline(always)]
+fn multiply(
+    updates: [&[f32]; ABREAST],
+    lines: [&[f64]; LINES],
+    with: &mut Sums,
+    squares: Option<&mut [Lanes; ABREAST]>,
+) {
+    match squares {
+        Some(squares) => eights::<true>(updates, lines, with, squares),
+        None => eights::<false>(updates, lines, with, &mut [[0.0; LANES]; ABREAST]),
+    }
+}
+
+#[inline(always)]
+fn eights<const SQUARES: bool>(
+    updates: [&[f32]; ABREAST],
+    lines: [&[f64]; LINES],
+    with: &mut Sums,
+    squares: &mut [Lanes; ABREAST],
+) {
+    let (own, slopes) = (updates.map(eights_of), lines.map(eights_of));
+    // In variables for the while, so that they stay in registers.
+    let (mut sums, mut own_sums) = (*with, *squares);
+    for at in 0..own[0].len() {
+        eight::<SQUARES>(own, slopes, at, &mut sums, &mut own_sums);
+    }
+    (*with, *squares) = (sums, own_sums);
+    for (update, (with, square)) in updates.iter().zip(with.iter_mut().zip(squares)) {
+        let rest = update.as_chunks::<LANES>().1;
+        for (lane, own) in rest.iter().map(|&own| f64::from(own)).enumerate() {
+            square[lane] = own.mul_add(own, square[lane]);
+            for (sums, line) in with.iter_mut().zip(lines) {
+                sums[lane] = own.mul_add(line[line.len() - rest.len() + lane], sums[lane]);
+            }
+        }
+    }
+}
+
+/// Adds what eight numbers of each give. Written as plain loops over arrays: the compiler makes of
+/// each of them the widest registers that the caller may use. A product is not rounded before it is
+/// added, on any machine; the square of a number of 32 bits never is.
+#[inline(always)]
+fn eight<const SQUARES: bool>(
+    updates: [&[[f32; LANES]]; ABREAST],
+    lines: [&[[f64; LANES]]; LINES],
+    at: usize,
+    with: &mut Sums,
+    squares: &mut [Lanes; ABREAST],
+) {
+    for update in 0..ABREAST {
+        let mut own = [0.0; LANES];
+        for lane in 0..LANES {
+            own[lane] = f64::from(updates[update][at][lane]);
+        }
+        if SQUARES {
+            for lane in 0..LANES {
+                squares[update][lane] = own[lane].mul_add(own[lane], squares[update][lane]);
+            }
+        }
+        for line in 0..LINES {
+            let slopes = &lines[line][at];
+            for lane in 0..LANES {
+                with[update][line][lane] =
+                    own[lane].mul_add(slopes[lane], with[update][line][lane]);
+            }
+        }
+    }
+}
+
+/// The whole eights of a piece.
+#[inline(always)]
+fn eights_of<T>(piece: &[T]) -> &[[T; LANES]] {
+    piece.as_chunks().0
 }
 
 #[cfg(test)]
@@ -96,7 +205,8 @@ mod tests {
                 for threads in [2, 3, 7] {
                     assert_eq!(dots(&gradients, width, &updates, threads), products);
                 }
-                let narrow = Tile { gradients: &gradients, width, updates: &updates };
+                let lines: Vec<&[f64]> = gradients.chunks(width).collect();
+                let narrow = Tile { lines: &lines, width, updates: &updates };
                 assert_eq!(narrow.with_simd(pulp::Scalar::new()), products);
             }
         }

@@ -27,7 +27,7 @@ use thiserror::Error;
 use crate::data::{ChunkError, RowChunks};
 use crate::engine::{EvalError, Evaluator, InputError, Way};
 use crate::params::first_not_finite;
-use dots::{Products, UPDATES_AT_A_TIME, dots};
+use dots::{Products, at_a_time, dots};
 use groups::Groups;
 pub use groups::group_means;
 use sums::{Summed, Sums};
@@ -224,10 +224,11 @@ impl PathGradient {
         threads: usize,
         mut next: impl FnMut(&mut Vec<f32>) -> Result<Option<f64>, E>,
     ) -> Result<Vec<PathValue>, PathError> {
-        let mut updates = vec![Vec::new(); UPDATES_AT_A_TIME];
+        let together = at_a_time(self.gradients.len() / self.parameters, threads);
+        let mut updates = vec![Vec::new(); together];
         let mut values = Vec::new();
         loop {
-            let mut shares = Vec::with_capacity(UPDATES_AT_A_TIME);
+            let mut shares = Vec::with_capacity(together);
             for update in &mut updates {
                 let at = values.len() + shares.len();
                 let share = next(update);
@@ -242,7 +243,7 @@ impl PathGradient {
                 let at = values.len();
                 values.push(self.value(at, update, share, &products)?);
             }
-            if shares.len() < UPDATES_AT_A_TIME {
+            if shares.len() < together {
                 return Ok(values);
             }
         }

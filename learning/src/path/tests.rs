@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::ops::{ControlFlow, Range};
 
+use super::dots::UPDATES_AT_A_TIME;
 use super::*;
 use crate::data::{CanonicalRows, DataSource, Dataset, canonical_bytes, load};
 use crate::engine::{Place, mean};

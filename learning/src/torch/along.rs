@@ -1,14 +1,15 @@
 //! Gradients and losses at several places of a way, from what the places have in common.
 //!
 //! A dense first layer is linear in its parameters: what it makes of the rows at `base + t·total` is
-//! what it makes of them at `base`, and `t` times what it makes of them at `total`. Two products with
-//! the rows serve any number of places, and rows are brought into the engine's form once.
+//! what it makes of them at `base`, and `t` times what it makes of them at `total`. One product with
+//! the rows serves any number of places, one more their gradients, and rows are brought into the
+//! engine's form once.
 
 use std::ops::Range;
 
 use tch::{Kind, TchError, Tensor};
 
-use super::net::{self, Net};
+use super::net::{self, FirstLayers, Net};
 use super::{Torch, to_vec};
 use crate::data::Dataset;
 use crate::engine::{EvalError, Place, Way, check_evaluation, check_groups, chunks_of};
@@ -21,15 +22,6 @@ struct Station {
     slots: Net,
 }
 
-/// What the places have in common for some rows.
-struct Shared {
-    features: Tensor,
-    labels: Tensor,
-    /// What the first dense layer makes of the rows with the base's parameters, and with the
-    /// total's; none where something comes before that layer.
-    first: Option<(Tensor, Tensor)>,
-}
-
 impl Torch {
     pub(super) fn along(
         &self,
@@ -40,27 +32,28 @@ impl Torch {
         look: &mut dyn FnMut(usize, usize, &[f64]),
     ) -> Result<(), EvalError> {
         way.check()?;
-        let models: Vec<Vec<f64>> = places.iter().map(|place| way.at(place.t)).collect();
-        for model in &models {
-            check_evaluation(way.model, model, &[], data)?;
-        }
         check_groups(data, groups)?;
         self.ready();
         let mut stations = Vec::with_capacity(places.len());
-        for (&place, model) in places.iter().zip(&models) {
-            let gradient = Tensor::f_zeros(model.len() as i64, (Kind::Double, self.device))?;
-            let (net, slots) =
-                (Net::new(way.model, &self.put(model)?)?, Net::new(way.model, &gradient)?);
+        for &place in places {
+            let params = way.at(place.t);
+            check_evaluation(way.model, &params, &[], data)?;
+            let net = Net::new(way.model, &self.put(&params)?)?;
+            let gradient = Tensor::f_zeros(params.len() as i64, (Kind::Double, self.device))?;
+            let slots = Net::new(way.model, &gradient)?;
             stations.push(Station { place, net, gradient, slots });
         }
         let base = self.put(way.base)?.f_to_kind(Kind::Double)?;
         let ends = [Net::new(way.model, &base)?, Net::new(way.model, &self.put(way.total)?)?];
+        let first = Net::abreast(&ends)?;
+        let mut numbers = vec![Vec::new(); stations.len()];
         for (group, rows) in groups.iter().enumerate() {
-            let mut numbers = vec![Vec::new(); stations.len()];
+            numbers.iter_mut().for_each(Vec::clear);
             for rows in chunks_of(rows.clone()) {
-                let shared = self.shared(&ends, data, rows)?;
-                for (station, numbers) in stations.iter().zip(&mut numbers) {
-                    station.measure(&shared, numbers)?;
+                let (features, labels) = self.rows(data, rows, Kind::Double)?;
+                match &first {
+                    Some(first) => dense(first, &stations, &features, &labels, &mut numbers)?,
+                    None => each(&stations, &features, &labels, &mut numbers)?,
                 }
             }
             for (at, numbers) in numbers.iter().enumerate() {
@@ -69,52 +62,67 @@ impl Torch {
         }
         Ok(())
     }
-
-    fn shared(
-        &self,
-        ends: &[Net; 2],
-        data: &Dataset,
-        rows: Range<usize>,
-    ) -> Result<Shared, TchError> {
-        let (features, labels) = self.rows(data, rows, Kind::Double)?;
-        let [base, total] = ends;
-        let first = match base.is_dense() {
-            true => Some((base.first(&features)?, total.first(&features)?)),
-            false => None,
-        };
-        Ok(Shared { features, labels, first })
-    }
 }
 
-impl Station {
-    /// Adds the gradient over these rows to `numbers`, or puts their losses behind it.
-    fn measure(&self, shared: &Shared, numbers: &mut Vec<f64>) -> Result<(), TchError> {
-        let Shared { features, labels, first } = shared;
-        let tape = match first {
-            Some((base, total)) => {
-                let first = base.f_add(&total.f_mul_scalar(self.place.t)?)?;
-                Some(self.net.onwards(features, first)?)
-            }
-            None => None,
-        };
-        if !self.place.gradient {
-            let logits = match tape {
-                Some(tape) => tape.logits,
-                None => self.net.forward(features)?.logits,
-            };
-            numbers.extend(to_vec(&net::losses(&logits, labels)?)?);
-            return Ok(());
-        }
-        let _losses = match tape {
-            Some(tape) => self.net.back(&tape, labels, 1.0, &self.slots)?,
-            None => self.net.gradient(features, labels, 1.0, &self.slots)?,
-        };
-        let own = to_vec(&self.gradient)?;
-        if numbers.is_empty() {
-            *numbers = own;
+/// Adds to the `numbers` of each station what some rows give, one station after the other.
+fn each(
+    stations: &[Station],
+    features: &Tensor,
+    labels: &Tensor,
+    numbers: &mut [Vec<f64>],
+) -> Result<(), TchError> {
+    for (station, numbers) in stations.iter().zip(numbers) {
+        if station.place.gradient {
+            let _losses = station.net.gradient(features, labels, 1.0, &station.slots)?;
+            add(numbers, 0, &to_vec(&station.gradient)?);
         } else {
-            numbers.iter_mut().zip(own).for_each(|(sum, own)| *sum += own);
+            let logits = station.net.forward(features)?.logits;
+            numbers.extend(to_vec(&net::losses(&logits, labels)?)?);
         }
-        Ok(())
     }
+    Ok(())
+}
+
+/// The same where the first layer is dense, in two products for all stations.
+fn dense(
+    first: &FirstLayers,
+    stations: &[Station],
+    features: &Tensor,
+    labels: &Tensor,
+    numbers: &mut [Vec<f64>],
+) -> Result<(), TchError> {
+    let ends = first.apply(features)?;
+    let [base, total] = ends.as_slice() else { return Ok(()) };
+    let mut pulls = Vec::with_capacity(stations.len());
+    for (station, numbers) in stations.iter().zip(&mut *numbers) {
+        let Station { place, net, slots, .. } = station;
+        let tape = net.onwards(features, base.f_add(&total.f_mul_scalar(place.t)?)?)?;
+        if place.gradient {
+            pulls.push(net.back_to_first(&tape, labels, 1.0, slots)?.1);
+        } else {
+            numbers.extend(to_vec(&net::losses(&tape.logits, labels)?)?);
+        }
+    }
+    if pulls.is_empty() {
+        return Ok(());
+    }
+    let gradients = stations.iter().zip(numbers).filter(|(station, _)| station.place.gradient);
+    let weights = Tensor::f_cat(&pulls, 1)?.f_tr()?.f_mm(features)?;
+    let weights = weights.f_chunk(pulls.len() as i64, 0)?;
+    for (weight, (station, numbers)) in weights.iter().zip(gradients) {
+        // The first layer's weight leads the parameters.
+        let weight = to_vec(&weight.f_view([-1])?)?;
+        let from = weight.len() as i64;
+        let rest = station.gradient.f_narrow(0, from, station.gradient.size1()? - from)?;
+        add(numbers, 0, &weight);
+        add(numbers, weight.len(), &to_vec(&rest)?);
+    }
+    Ok(())
+}
+
+/// Adds `own` to the `numbers` from place `from` on, where there are any yet.
+fn add(numbers: &mut Vec<f64>, from: usize, own: &[f64]) {
+    let (had, more) = own.split_at(own.len().min(numbers.len() - from.min(numbers.len())));
+    numbers.iter_mut().skip(from).zip(had).for_each(|(sum, own)| *sum += own);
+    numbers.extend(more);
 }

@@ -19,6 +19,12 @@ pub(super) struct Net {
     image: Option<[i64; 3]>,
 }
 
+/// First dense layers of several models, one beside the other.
+pub(super) struct FirstLayers {
+    layer: Layer,
+    models: i64,
+}
+
 /// What a run forward leaves behind for the ways back and along.
 pub(super) struct Tape {
     /// What each convolution took.
@@ -80,11 +86,24 @@ impl Net {
     }
 
     /// What the first dense layer makes of what it takes.
-    pub(super) fn first(&self, taken: &Tensor) -> Result<Tensor, TchError> {
+    fn first(&self, taken: &Tensor) -> Result<Tensor, TchError> {
         match self.dense.first() {
             Some(layer) => layer.apply(taken),
             None => Err(without_layers()),
         }
+    }
+
+    /// First layers of several models of rows as one: what each makes of the rows lies beside what
+    /// the others make of them. None where something comes before that layer.
+    pub(super) fn abreast(nets: &[Self]) -> Result<Option<FirstLayers>, TchError> {
+        let layers: Vec<&Layer> = nets.iter().filter_map(|net| net.dense.first()).collect();
+        if nets.iter().any(|net| net.image.is_some()) || layers.is_empty() {
+            return Ok(None);
+        }
+        let weights: Vec<&Tensor> = layers.iter().map(|layer| &layer.weight).collect();
+        let biases: Vec<&Tensor> = layers.iter().map(|layer| &layer.bias).collect();
+        let (weight, bias) = (Tensor::f_cat(&weights, 0)?, Tensor::f_cat(&biases, 0)?);
+        Ok(Some(FirstLayers { layer: Layer { weight, bias }, models: layers.len() as i64 }))
     }
 
     /// Runs what the first dense layer `took`, and made into `first`, through the others.
@@ -116,24 +135,40 @@ impl Net {
     }
 
     /// The same from what a run forward through dense layers left behind.
-    pub(super) fn back(
+    fn back(
         &self,
         tape: &Tape,
         labels: &Tensor,
         scale: f64,
         slots: &Net,
     ) -> Result<Tensor, TchError> {
+        let (losses, pulls) = self.back_to_first(tape, labels, scale, slots)?;
+        if let (Some(slot), Some(taken)) = (slots.dense.first(), tape.inputs.first()) {
+            let _ = pulls.f_tr()?.f_mm_out(&slot.weight, taken)?;
+        }
+        Ok(losses)
+    }
+
+    /// The same but for the first layer's weight; gives the losses, and how their sum changes with
+    /// what comes out of that layer, whose product with what went into it is the weight's gradient.
+    pub(super) fn back_to_first(
+        &self,
+        tape: &Tape,
+        labels: &Tensor,
+        scale: f64,
+        slots: &Net,
+    ) -> Result<(Tensor, Tensor), TchError> {
         let (losses, mut pulls) = losses_and_pulls(&tape.logits, labels, scale)?;
         for (at, layer) in self.dense.iter().enumerate().rev() {
             let slot = &slots.dense[at];
-            let _ = pulls.f_tr()?.f_mm_out(&slot.weight, &tape.inputs[at])?;
             let _ = pulls.f_sum_intlist_out(&slot.bias, [0].as_slice(), false, None)?;
             if at > 0 {
+                let _ = pulls.f_tr()?.f_mm_out(&slot.weight, &tape.inputs[at])?;
                 let earlier = pulls.f_mm(&layer.weight)?;
                 pulls = tape.inputs[at].f_threshold_backward(&earlier, 0.0)?;
             }
         }
-        Ok(losses)
+        Ok((losses, pulls))
     }
 
     fn gradient_by_autograd(
@@ -200,10 +235,12 @@ impl Net {
         }
         moving.ok_or_else(without_layers)
     }
+}
 
-    /// Whether the rows go into a dense layer as they are.
-    pub(super) fn is_dense(&self) -> bool {
-        self.image.is_none()
+impl FirstLayers {
+    /// What each model's layer makes of the rows.
+    pub(super) fn apply(&self, features: &Tensor) -> Result<Vec<Tensor>, TchError> {
+        self.layer.apply(features)?.f_chunk(self.models, 1)
     }
 }
 
