@@ -143,6 +143,9 @@ pub(crate) struct BenchContribution {
     /// contribution: a few minutes instead of an hour, on fewer games and rounds
     #[arg(long)]
     pub(crate) quick: bool,
+    /// contribution: only how long exact values and paths take beside libtorch, in a minute and without peers
+    #[arg(long, conflicts_with_all = ["quick", "rounds", "idx"])]
+    pub(crate) speed: bool,
     /// contribution: training rounds of each kind, seed and number of players
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=50))]
     pub(crate) rounds: Option<u32>,

@@ -56,6 +56,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode, Failure> {
     let packages = match neighbours {
         Neighbours::Nobody => None,
         Neighbours::Flower | Neighbours::Simulators if !asked_for => None,
+        Neighbours::Contribution if arguments.iter().any(|word| word == "--speed") => None,
         Neighbours::Flower => Some(tools::flower_bench_if_missing()?),
         Neighbours::Simulators => Some(tools::simulators_if_missing()?),
         Neighbours::Learning => Some(tools::bench_if_missing()?),

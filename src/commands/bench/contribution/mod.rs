@@ -37,6 +37,9 @@ const COMPARED_ROUNDS: usize = 6;
 /// The convolutional network's rounds of each regime and seed.
 const CNN_ROUNDS_MAX: u32 = 2;
 
+/// The place of the documentation's page for what is timed without peers.
+const SPEED: &str = "speed";
+
 /// How far a run goes.
 struct Extent {
     /// Instances of each game by its players.
@@ -120,8 +123,14 @@ pub(super) fn run(arguments: &Bench) -> anyhow::Result<(Value, Vec<Row>)> {
     let extent = Extent::of(arguments);
     let progress = Progress::new()?;
     progress.part("exact values and paths beside libtorch");
-    let mut speed = speed::exact()?;
-    speed.extend(speed::path()?);
+    let speed = speed::rows()?;
+    if arguments.contribution.speed {
+        drop(progress);
+        if let Some(folder) = &arguments.contribution.docs {
+            write_rows(folder, SPEED, &speed)?;
+        }
+        return Ok((json!({ "rows": speed, "machine": machine() }), speed));
+    }
 
     progress.part("games of published formulas");
     let mut measured = Measured {
@@ -139,11 +148,12 @@ pub(super) fn run(arguments: &Bench) -> anyhow::Result<(Value, Vec<Row>)> {
     rows.extend(bars::games(&measured.curves));
     rows.extend(bars::steps(&measured.curves));
     rows.extend(bars::overhead(&measured.curves));
-    rows.extend(speed);
     report::print(&measured);
     if let Some(folder) = &arguments.contribution.docs {
         report::write(folder, &rows, &measured)?;
+        write_rows(folder, SPEED, &speed)?;
     }
+    rows.extend(speed);
     let numbers = json!({
         "rows": rows,
         "curves": measured.curves,

@@ -37,8 +37,15 @@ fn model() -> ModelSpec {
     ModelSpec::Mlp { inputs, hidden: vec![hidden], classes }
 }
 
+/// All rows of this file.
+pub(super) fn rows() -> anyhow::Result<Vec<Row>> {
+    let mut rows = exact()?;
+    rows.extend(path()?);
+    Ok(rows)
+}
+
 /// The rows of the exact value.
-pub(super) fn exact() -> anyhow::Result<Vec<Row>> {
+fn exact() -> anyhow::Result<Vec<Row>> {
     let problem = Problem::drawn(model(), EXACT_PLAYERS, ROWS, 1)?;
     let masks = Masks::all(EXACT_PLAYERS)?;
     let mut clock = clock::seconds;
@@ -86,7 +93,7 @@ fn beside_libtorch(
 }
 
 /// The rows of a path over many updates.
-pub(super) fn path() -> anyhow::Result<Vec<Row>> {
+fn path() -> anyhow::Result<Vec<Row>> {
     let problem = Problem::drawn(model(), PATH_DISTINCT, ROWS, 2)?;
     let kind = if cfg!(feature = "torch") { EngineKind::Torch } else { EngineKind::Reference };
     let mut engine = florin_learning::engine(kind, 1)?;
