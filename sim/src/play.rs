@@ -8,7 +8,8 @@ mod waiting;
 use std::collections::BTreeMap;
 
 use florin_learning::{Evaluator, ModelSpec, Reference, Training};
-use florin_protocol::{Address, Report, RoundOutcome};
+use florin_participant::bond_for;
+use florin_protocol::{Address, Report, RoundOutcome, TaskSpec};
 use florin_work::{Committed, WorkError, check_model, initial_model, model_spec, training};
 
 use crate::market::{Market, MarketError, POOL, RoundDone, Seat, account, fln, florins};
@@ -207,7 +208,7 @@ impl<'a> Game<'a> {
     ) -> Result<Self, SimError> {
         let spec = scenario.task_spec(seed);
         let base = initial_model(&spec.model, seed)?;
-        let (seats, owner) = seats(scenario, &population);
+        let (seats, owner) = seats(scenario, &spec, &population);
         let tokens = match &scenario.mechanism {
             Mechanism::Tokenised(rules) => {
                 let all: Vec<Address> = seats.iter().map(|seat| seat.account).collect();
@@ -368,13 +369,14 @@ impl<'a> Game<'a> {
     }
 }
 
-/// An account for each identity, with what its rows take.
+/// An account for each identity, with what a participant's program bonds for its rows: once, before the first round, and
+/// nothing more after a debit.
 fn seats(
     scenario: &Scenario,
+    spec: &TaskSpec,
     population: &Population,
 ) -> (Vec<Seat>, BTreeMap<Address, (usize, u32)>) {
     let (mut seats, mut owner) = (Vec::new(), BTreeMap::new());
-    let terms = &scenario.task;
     let extra = match &scenario.mechanism {
         Mechanism::Tokenised(rules) => fln(rules.endowment as f64),
         _ => fln(0.0),
@@ -383,7 +385,7 @@ fn seats(
         for identity in 0..member.strategy.identities() {
             let account = account(member.number, identity);
             let (_, covered) = member.strategy.rows(member.rows.rows() as u64, identity);
-            let bond = fln((covered as f64 * terms.bond_per_row).max(terms.bond_min));
+            let bond = bond_for(spec, covered, None);
             seats.push(Seat { account, bond, extra });
             owner.insert(account, (member.number, identity));
         }

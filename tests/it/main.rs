@@ -13,6 +13,7 @@ mod a_node_may_fail_or_lie;
 mod a_payout_survives_a_crash;
 mod a_request_can_be_followed;
 mod a_restart_continues_the_round;
+mod a_sweep_says_when_rules_break;
 mod an_upload_survives_cuts_and_kills;
 mod anyone_can_recompute_a_payout;
 mod bad_files_are_refused;

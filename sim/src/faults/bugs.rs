@@ -22,11 +22,13 @@ pub enum Bug {
     LedgerForgets,
     /// A closed task is not paid back to its buyer.
     NeverCloses,
+    /// A round leaves the memory, and the blob that it is kept as is never written.
+    RoundNotKept,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::LostJournalWrite,
         Self::DoubleSettlement,
         Self::UnsyncedReceipt,
@@ -36,6 +38,7 @@ impl Bug {
         Self::ReceiptWithoutRecord,
         Self::LedgerForgets,
         Self::NeverCloses,
+        Self::RoundNotKept,
     ];
 
     /// Its name.
@@ -51,6 +54,25 @@ impl Bug {
             Self::ReceiptWithoutRecord => "receipt_without_record",
             Self::LedgerForgets => "ledger_forgets",
             Self::NeverCloses => "never_closes",
+            Self::RoundNotKept => "round_not_kept",
+        }
+    }
+
+    /// The rules of the auditor that are there for such a bug. Whatever else notices it would notice it by luck.
+    #[must_use]
+    pub const fn found_by(self) -> &'static [&'static str] {
+        match self {
+            Self::LostJournalWrite | Self::EnrolmentForgotten => {
+                &["replay of the journal equals live"]
+            }
+            Self::DoubleSettlement => &["every round completes or refunds"],
+            Self::UnsyncedReceipt => &["the journal can be opened"],
+            Self::PayoutRounding => &["pay is what the scores come to"],
+            Self::LateUpdateAccepted => &["no payout without an accepted update"],
+            Self::ReceiptWithoutRecord => &["what was acknowledged survives"],
+            Self::LedgerForgets => &["the money equation"],
+            Self::NeverCloses => &["every escrow and bond comes back"],
+            Self::RoundNotKept => &["every round can be read"],
         }
     }
 }

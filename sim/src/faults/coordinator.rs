@@ -369,11 +369,15 @@ impl Coordinator {
         }
     }
 
-    /// Every round's report and offer, as it shows them.
+    /// Every round's report and offer, as it shows them. A round that cannot be read is one that it has lost.
     #[must_use]
-    pub(super) fn all_rounds(&self, world: &World) -> Vec<(Report, Offer)> {
+    pub(super) fn all_rounds(&self, world: &mut World) -> Vec<(Report, Offer)> {
         let Some(core) = self.core() else { return Vec::new() };
-        answers::all_rounds(core.engine(), &self.machine, world)
+        let (read, lost) = answers::all_rounds(core.engine(), &self.machine, world);
+        for what in lost {
+            world.auditor.found("every round can be read", what);
+        }
+        read
     }
 
     /// At the end: every record from the first one on comes to what is believed, without any snapshot.

@@ -252,7 +252,7 @@ impl Stage {
         if !self.world.auditor.violations().is_empty() {
             return;
         }
-        let all = self.coordinator.all_rounds(&self.world);
+        let all = self.coordinator.all_rounds(&mut self.world);
         let members = self.members.iter().enumerate().filter(|(_, member)| !member.is_finished());
         let mut unfinished: Vec<Node> = members.map(|(n, _)| Node::Member(n)).collect();
         if self.provider.as_ref().is_some_and(|provider| !provider.is_finished()) {

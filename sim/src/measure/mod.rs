@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::play::{MemberOutcome, Played};
 
-pub use statistics::{Interval, auroc, gini, interval, ratio, spearman};
+pub use statistics::{Ends, Interval, auroc, gini, interval, ratio, spearman};
 
 /// Names a figure: which measure, and of which group; none for the whole market.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -14,15 +14,68 @@ const EXPANSION: f64 = 2.372;
 
 /// A mean with its 95 % interval over independent seeds, by Student's distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(into = "Told", from = "Told")]
 pub struct Interval {
     /// The mean.
     pub mean: f64,
-    /// Lower end; the mean itself for a single seed.
+    /// Where the interval ends; none for a single seed, which says nothing about how far seeds differ.
+    pub ends: Option<Ends>,
+    /// How many seeds.
+    pub count: usize,
+}
+
+/// Where an interval ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ends {
+    /// Lower end.
     pub low: f64,
     /// Upper end.
     pub high: f64,
-    /// How many seeds.
-    pub count: usize,
+}
+
+/// An interval as documents have it: where there is none, both of its ends are null.
+#[derive(Serialize, Deserialize)]
+struct Told {
+    mean: f64,
+    low: Option<f64>,
+    high: Option<f64>,
+    count: usize,
+}
+
+impl From<Interval> for Told {
+    fn from(interval: Interval) -> Self {
+        let Interval { mean, count, .. } = interval;
+        Self { mean, low: interval.low(), high: interval.high(), count }
+    }
+}
+
+impl From<Told> for Interval {
+    fn from(told: Told) -> Self {
+        let Told { mean, low, high, count } = told;
+        let ends = low.zip(high).filter(|_| count > 1).map(|(low, high)| Ends { low, high });
+        Self { mean, ends, count }
+    }
+}
+
+impl Interval {
+    /// The lower end, where there is an interval.
+    #[must_use]
+    pub fn low(&self) -> Option<f64> {
+        self.ends.map(|ends| ends.low)
+    }
+
+    /// The upper end, where there is an interval.
+    #[must_use]
+    pub fn high(&self) -> Option<f64> {
+        self.ends.map(|ends| ends.high)
+    }
+
+    /// Whether both have an interval, and the two do not even touch.
+    #[must_use]
+    pub fn is_apart_from(&self, other: &Self) -> bool {
+        let both = self.ends.zip(other.ends);
+        both.is_some_and(|(own, other)| own.high < other.low || other.high < own.low)
+    }
 }
 
 /// Mean and 95 % interval of some values.
@@ -32,11 +85,11 @@ pub fn interval(values: &[f64]) -> Interval {
     let n = count as f64;
     let mean = values.iter().sum::<f64>() / n.max(1.0);
     if count < 2 {
-        return Interval { mean, low: mean, high: mean, count };
+        return Interval { mean, ends: None, count };
     }
     let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0);
     let half = student(count - 1) * (variance / n).sqrt();
-    Interval { mean, low: mean - half, high: mean + half, count }
+    Interval { mean, ends: Some(Ends { low: mean - half, high: mean + half }), count }
 }
 
 /// The 97.5 % point of Student's distribution with so many degrees of freedom, one at least.
@@ -58,7 +111,7 @@ pub fn ratio(above: &[f64], below: &[f64]) -> Option<Interval> {
     let (y, x) = (mean(above), mean(below));
     let r = y / x;
     if count == 1 {
-        return Some(Interval { mean: r, low: r, high: r, count });
+        return Some(Interval { mean: r, ends: None, count });
     }
     let products = |a: &[f64], b: &[f64], ma: f64, mb: f64| -> f64 {
         a.iter().zip(b).map(|(a, b)| (a - ma) * (b - mb)).sum::<f64>() / (n - 1.0) / n
@@ -74,7 +127,8 @@ pub fn ratio(above: &[f64], below: &[f64]) -> Option<Interval> {
         return None;
     }
     let root = (b * b - a * c).max(0.0).sqrt();
-    Some(Interval { mean: r, low: (b - root) / a, high: (b + root) / a, count })
+    let ends = Ends { low: (b - root) / a, high: (b + root) / a };
+    Some(Interval { mean: r, ends: Some(ends), count })
 }
 
 /// The Gini coefficient of amounts that are not below zero (C. Gini, 1912); 0 where there is nothing to share.
@@ -142,12 +196,32 @@ mod tests {
         assert!((a - b).abs() < 1e-9, "{a} is not {b}");
     }
 
+    fn covers(interval: &Interval, truth: f64) -> bool {
+        interval.ends.is_some_and(|ends| ends.low <= truth && truth <= ends.high)
+    }
+
+    #[test]
+    fn one_seed_has_a_mean_and_no_interval_and_is_never_apart_from_anything() {
+        let (one, two) = (interval(&[7.0]), interval(&[1.0, 1.0]));
+        near(one.mean, 7.0);
+        assert_eq!((one.ends, one.low(), one.high()), (None, None, None));
+        assert_eq!(ratio(&[3.0], &[2.0]).unwrap(), Interval { mean: 1.5, ends: None, count: 1 });
+        assert!(!one.is_apart_from(&two) && !two.is_apart_from(&one));
+        assert!(two.is_apart_from(&interval(&[7.0, 7.0])));
+        let told = serde_json::to_value(one).unwrap();
+        assert_eq!(told, serde_json::json!({"mean": 7.0, "low": null, "high": null, "count": 1}));
+        assert_eq!(serde_json::from_value::<Interval>(told).unwrap(), one);
+        // As earlier versions wrote it: a point, which is no interval either.
+        let point = serde_json::json!({"mean": 7.0, "low": 7.0, "high": 7.0, "count": 1});
+        assert_eq!(serde_json::from_value::<Interval>(point).unwrap(), one);
+        assert_eq!(serde_json::from_value::<Interval>(serde_json::json!(two)).unwrap(), two);
+    }
+
     #[test]
     fn figures_computed_by_hand() {
         let five = interval(&[1.0, 2.0, 3.0, 4.0, 5.0]);
         near(five.mean, 3.0);
-        near(five.high - five.mean, 2.776 * (2.5f64 / 5.0).sqrt());
-        near(interval(&[7.0]).low, 7.0);
+        near(five.high().unwrap() - five.mean, 2.776 * (2.5f64 / 5.0).sqrt());
         near(gini(&[1.0, 1.0, 1.0]), 0.0);
         near(gini(&[0.0, 0.0, 0.0, 1.0]), 0.75);
         near(gini(&[0.0]), 0.0);
@@ -169,9 +243,8 @@ mod tests {
         assert_eq!(ratio(&[], &[]), None);
         // Nothing is left of the values once twice what is below is taken off them.
         let exact = ratio(&[10.0, 11.0, 12.0], &[5.0, 5.5, 6.0]).unwrap();
-        assert!((exact.high - exact.low).abs() < 1e-5, "{exact:?}");
-        let one = ratio(&[3.0], &[2.0]).unwrap();
-        near(one.low, 1.5);
+        let ends = exact.ends.unwrap();
+        assert!((ends.high - ends.low).abs() < 1e-5, "{exact:?}");
     }
 
     #[test]
@@ -181,7 +254,7 @@ mod tests {
             let below: Vec<f64> = (0..8).map(|_| 5.0 + crate::draw::normal(rng)).collect();
             let above: Vec<f64> =
                 below.iter().map(|x| 2.0 * x + crate::draw::normal(rng)).collect();
-            ratio(&above, &below).is_some_and(|i| i.low <= 2.0 && 2.0 <= i.high)
+            ratio(&above, &below).is_some_and(|i| covers(&i, 2.0))
         });
         let covered = covered.count();
         assert!((1_860..1_940).contains(&covered), "{covered} of 2,000");
@@ -192,8 +265,7 @@ mod tests {
         let rng = &mut crate::draw::stream(11, "coverage", [0, 0]);
         let covered = (0..2_000).filter(|_| {
             let values: Vec<f64> = (0..8).map(|_| crate::draw::normal(rng)).collect();
-            let interval = interval(&values);
-            interval.low <= 0.0 && 0.0 <= interval.high
+            covers(&interval(&values), 0.0)
         });
         let covered = covered.count();
         assert!((1_860..1_940).contains(&covered), "{covered} of 2,000");

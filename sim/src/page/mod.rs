@@ -1,6 +1,7 @@
 //! Pages that carry everything they show: nothing is fetched and nothing is run.
 
 mod heat;
+mod mark;
 mod plot;
 
 use crate::measure::Interval;
@@ -34,6 +35,17 @@ pub(crate) fn close(scenario: Option<&str>, program: &Program<'_>, again: &str) 
     )
 }
 
+/// A plot as a picture of its own, with the colours of the page on white.
+pub(crate) fn picture(plot: &str) -> String {
+    let style = format!(
+        "<style>{}svg{{background:#fff;font:12px system-ui,sans-serif}}svg text{{fill:#5b6675}}.grid{{stroke:#e3e7ee}}\
+         .zero{{stroke:#5b6675;stroke-dasharray:3 3}}</style>",
+        STYLE.lines().next().unwrap_or_default()
+    );
+    let opened = plot.replacen("<svg ", "<svg xmlns=\"http://www.w3.org/2000/svg\" ", 1);
+    opened.replacen('>', &format!(">{style}"), 1) + "\n"
+}
+
 /// A plot with what it shows.
 pub(crate) fn figure(plot: &str, caption: &str) -> String {
     format!("<figure>{plot}<figcaption>{caption}</figcaption></figure>")
@@ -51,7 +63,23 @@ pub(crate) fn section(title: &str, figures: &[String]) -> String {
 impl Whisker {
     /// A row for a mean and its interval.
     pub(crate) fn of(name: &str, series: usize, interval: &Interval) -> Self {
-        let Interval { mean, low, high, .. } = *interval;
-        Self { name: name.to_owned(), series, low, mean, high }
+        Self { name: name.to_owned(), series, mean: interval.mean, ends: interval.ends }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_picture_stands_alone() {
+        let row = Whisker { name: "a".to_owned(), series: 1, mean: 1.0, ends: None };
+        let picture = picture(&whiskers("t", &[row]));
+        assert!(
+            picture.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox="),
+            "{picture}"
+        );
+        assert!(picture.contains("--c1:#dc2626") && picture.ends_with("</svg>\n"), "{picture}");
+        assert_eq!(picture.matches("<style>").count(), 1);
     }
 }

@@ -2,6 +2,9 @@
 
 use std::fmt::Write as _;
 
+use super::mark::Mark;
+use crate::measure::Ends;
+
 const WIDTH: f64 = 460.0;
 const HEIGHT: f64 = 240.0;
 /// Room for labels: left, right, top, bottom.
@@ -21,11 +24,11 @@ const LETTERS: usize = 30;
 /// A mean with its interval, in a row of its own.
 pub(crate) struct Whisker {
     pub(crate) name: String,
-    /// Which colour it has.
+    /// Which mark it has.
     pub(crate) series: usize,
-    pub(crate) low: f64,
     pub(crate) mean: f64,
-    pub(crate) high: f64,
+    /// None for a single seed: then there is a mark and no line.
+    pub(crate) ends: Option<Ends>,
 }
 
 /// A dot of a series.
@@ -38,10 +41,6 @@ pub(crate) struct Dot {
 /// Text made safe for HTML.
 pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
-
-fn colour(at: usize) -> String {
-    format!("var(--c{})", at % 6)
 }
 
 /// Some values' range with a little room, never empty.
@@ -126,9 +125,11 @@ fn open(title: &str, height: f64) -> String {
     format!("<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{title}\">")
 }
 
-fn legend(names: &[&str]) -> String {
+/// The names of groups, each with what stands for it in the plot.
+fn legend(names: &[&str], sample: impl Fn(Mark) -> String) -> String {
     let entry = |(at, name): (usize, &&str)| {
-        format!("<span><i style=\"background:{}\"></i>{}</span>", colour(at), escape(name))
+        let sample = sample(Mark::of(at));
+        format!("<span><svg viewBox=\"0 0 26 12\">{sample}</svg>{}</span>", escape(name))
     };
     format!(
         "<div class=\"legend\">{}</div>",
@@ -138,7 +139,8 @@ fn legend(names: &[&str]) -> String {
 
 /// Means with intervals, one below the other, and a line at zero.
 pub(crate) fn whiskers(title: &str, rows: &[Whisker]) -> String {
-    let across = range(rows.iter().flat_map(|row| [row.low, row.high, 0.0]));
+    let ends = |row: &Whisker| row.ends.map_or([row.mean; 2], |ends| [ends.low, ends.high]);
+    let across = range(rows.iter().flat_map(ends).chain([0.0]));
     let height = TOP + ROW * rows.len().max(1) as f64 + BOTTOM;
     let longest = rows.iter().map(|row| row.name.chars().count().min(LETTERS)).max();
     let names = (longest.unwrap_or_default() as f64 * LETTER + 14.0).max(NAMES);
@@ -165,19 +167,24 @@ pub(crate) fn whiskers(title: &str, rows: &[Whisker]) -> String {
     for (at, row) in rows.iter().enumerate() {
         let y = TOP + ROW * (at as f64 + 0.5);
         let name: String = row.name.chars().take(LETTERS).collect();
-        let colour = colour(row.series);
+        let mark = Mark::of(row.series);
         let _ = write!(
             svg,
-            "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text><line x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{y:.1}\" \
-             y2=\"{y:.1}\" stroke=\"{colour}\" stroke-width=\"3\"/><circle cx=\"{:.1}\" cy=\"{y:.1}\" r=\"5.5\" \
-             fill=\"{colour}\"/>",
+            "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
             names - 10.0,
             y + 4.0,
-            escape(&name),
-            x(row.low),
-            x(row.high),
-            x(row.mean)
+            escape(&name)
         );
+        if let Some(Ends { low, high }) = row.ends {
+            let _ = write!(
+                svg,
+                "<line x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"{}\" stroke-width=\"3\"/>",
+                x(low),
+                x(high),
+                mark.colour()
+            );
+        }
+        svg.push_str(&mark.shape(x(row.mean), y, 5.5, ""));
     }
     svg + "</svg>"
 }
@@ -190,13 +197,9 @@ pub(crate) fn scatter(title: &str, dots: &[Dot], names: &[&str]) -> String {
     frame.grid(&mut svg);
     for dot in dots.iter().filter(|dot| dot.x.is_finite() && dot.y.is_finite()) {
         let (x, y) = frame.at(dot.x, dot.y);
-        let _ = write!(
-            svg,
-            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.2\" fill=\"{}\" opacity=\"0.65\"/>",
-            colour(dot.series)
-        );
+        svg.push_str(&Mark::of(dot.series).shape(x, y, 3.2, " opacity=\"0.65\""));
     }
-    svg + "</svg>" + &legend(names)
+    svg + "</svg>" + &legend(names, |mark| mark.shape(13.0, 6.0, 4.2, ""))
 }
 
 /// Lines over rounds, from 1.
@@ -214,13 +217,19 @@ pub(crate) fn lines(title: &str, series: &[(&str, Vec<f64>)]) -> String {
         let points: Vec<String> = points.collect();
         let _ = write!(
             svg,
-            "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2.5\" stroke-linejoin=\"round\"/>",
+            "<polyline points=\"{}\" fill=\"none\" {} stroke-width=\"2.5\" stroke-linejoin=\"round\"/>",
             points.join(" "),
-            colour(at)
+            Mark::of(at).stroke()
         );
     }
     let names: Vec<&str> = series.iter().map(|(name, _)| *name).collect();
-    svg + "</svg>" + &if names.len() > 1 { legend(&names) } else { String::new() }
+    let sample = |mark: Mark| {
+        format!(
+            "<line x1=\"0\" x2=\"26\" y1=\"6\" y2=\"6\" {} stroke-width=\"2.5\"/>",
+            mark.stroke()
+        )
+    };
+    svg + "</svg>" + &if names.len() > 1 { legend(&names, sample) } else { String::new() }
 }
 
 #[cfg(test)]
@@ -239,8 +248,11 @@ mod tests {
 
     #[test]
     fn names_are_escaped_and_ticks_are_round() {
-        let row = Whisker { name: "<b>".to_owned(), series: 0, low: -1.0, mean: 0.5, high: 2.0 };
-        assert!(whiskers("t", &[row]).contains("&lt;b&gt;"));
+        let row = |ends| Whisker { name: "<b>".to_owned(), series: 0, mean: 0.5, ends };
+        let whole = whiskers("t", &[row(Some(Ends { low: -1.0, high: 2.0 }))]);
+        assert!(whole.contains("&lt;b&gt;") && whole.contains("stroke-width=\"3\""), "{whole}");
+        let one = whiskers("t", &[row(None)]);
+        assert!(one.contains("<circle") && !one.contains("stroke-width=\"3\""), "{one}");
         assert_eq!(ticks((-0.5, 9.7)), [0.0, 5.0]);
         assert_eq!(ticks((0.0, 1.0)), [0.0, 0.5, 1.0]);
     }

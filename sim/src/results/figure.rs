@@ -1,5 +1,7 @@
 //! Figures as people read them.
 
+use crate::measure::Interval;
+
 /// A figure with as many decimals as it needs to be told from its neighbours, and no minus before zeros.
 #[must_use]
 pub fn figure(value: f64) -> String {
@@ -14,9 +16,23 @@ pub fn figure(value: f64) -> String {
     if is_zero { text.trim_start_matches('-').to_owned() } else { text }
 }
 
+/// The ends of an interval; a single seed has none.
+#[must_use]
+pub fn ends(interval: &Interval) -> String {
+    let told = interval.ends.map(|ends| format!("{} to {}", figure(ends.low), figure(ends.high)));
+    told.unwrap_or_else(|| "one seed".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
-    use super::figure;
+    use super::{ends, figure};
+    use crate::measure::interval;
+
+    #[test]
+    fn one_seed_is_said_to_be_one() {
+        assert_eq!(ends(&interval(&[1.0])), "one seed");
+        assert_eq!(ends(&interval(&[1.0, 1.0])), "1.00 to 1.00");
+    }
 
     #[test]
     fn figures_have_the_decimals_they_need() {

@@ -59,8 +59,8 @@ pub(crate) fn put_table<T>(folder: &Path, name: &str, table: &Table<T>) -> Resul
 }
 
 impl Results {
-    /// Writes `scenario.toml`, the tables `measures`, `seeds`, `members` and `rounds` (CSV and Parquet), `report.html` and `results.json`
-    /// into a folder, which is made where it is not there.
+    /// Writes `scenario.toml`, the tables `measures`, `seeds`, `members` and `rounds` (CSV and Parquet), `report.html`, its
+    /// first plot as `profit.svg`, and `results.json` into a folder, which is made where it is not there.
     ///
     /// # Errors
     /// [`WriteError`].
@@ -75,6 +75,7 @@ impl Results {
         put_table(folder, "members", &self.members_table(program))?;
         put_table(folder, "rounds", &self.rounds_table(program))?;
         put(folder, "report.html", self.to_html(program).as_bytes())?;
+        put(folder, "profit.svg", self.profit_svg().as_bytes())?;
         put(folder, "results.json", format!("{:#}\n", self.to_json(program)).as_bytes())
     }
 
@@ -88,7 +89,8 @@ impl Results {
             "scenario": self.scenario,
             "measures": self.measures,
             "rules": self.rules_json(program),
-            "fit": self.fit,
+            "holds": self.hold(),
+            "fits": self.fits,
         })
     }
 
@@ -109,8 +111,8 @@ impl Results {
             .text("group", |m: &&Measured| m.key.group.clone().unwrap_or_default())
             .text("measure", |m| m.key.measure.to_owned())
             .real("mean", |m| m.interval.mean)
-            .real("low", |m| m.interval.low)
-            .real("high", |m| m.interval.high)
+            .maybe("low", |m| m.interval.low())
+            .maybe("high", |m| m.interval.high())
             .whole("seeds", |m| m.interval.count as u64)
     }
 

@@ -17,15 +17,15 @@ use crate::measure::{Figures, Key, Measured, figures, over_seeds};
 use crate::play::Played;
 use crate::scenario::{Bound, Rule, Scenario};
 use crate::strategy::Strategy;
-use crate::surrogate::Fit;
+use crate::surrogate::Fitted;
 
-pub use figure::figure;
+pub use figure::{ends, figure};
 pub use files::{WriteError, try_folder};
 pub(crate) use files::{put, put_table};
 pub use program::{Game, Program, UNKNOWN};
 pub use replay::{Difference, ReplayError, Replayed};
 pub use sides::{Name, ReadError, Side};
-pub use sides_page::sides_page;
+pub use sides_page::{sides_page, sides_svg};
 pub(crate) use table::Table;
 
 /// What an experiment came to.
@@ -41,8 +41,8 @@ pub struct Results {
     pub measures: Vec<Measured>,
     /// The scenario's rules, and whether they hold.
     pub rules: Vec<Judged>,
-    /// What a surrogate was drawn from; none where everybody really trained.
-    pub fit: Option<Fit>,
+    /// What a surrogate was drawn from, the scenario's own market first; empty where everybody really trained.
+    pub fits: Vec<Fitted>,
 }
 
 /// A rule and what was held against it.
@@ -50,7 +50,7 @@ pub struct Results {
 pub struct Judged {
     /// The rule, in words.
     pub rule: String,
-    /// The figure; none where the experiment has no such measure.
+    /// The figure; none where the experiment has no such measure, or one seed only and the rule asks for an interval.
     pub value: Option<f64>,
     /// Whether it holds.
     pub holds: bool,
@@ -83,7 +83,7 @@ pub fn run(scenario: &Scenario, threads: usize, watch: Watch<'_>) -> Result<Resu
         all.push(figures(&game, &otherwise.collect()));
         played.push(game);
     }
-    Ok(Results::of(scenario, played, all, None))
+    Ok(Results::of(scenario, played, all, Vec::new()))
 }
 
 /// The scenario with each group that is not honest made so, one after the other, by its place among the names.
@@ -106,19 +106,25 @@ impl Results {
         scenario: &Scenario,
         played: Vec<Played>,
         figures: Vec<Figures>,
-        fit: Option<Fit>,
+        fits: Vec<Fitted>,
     ) -> Self {
         let measures = over_seeds(&figures);
         let (scenario, rules) = (scenario.clone(), Vec::new());
-        let mut results = Self { scenario, played, figures, measures, rules, fit };
+        let mut results = Self { scenario, played, figures, measures, rules, fits };
         results.rules = results.scenario.pass.iter().map(|rule| results.judge(rule)).collect();
         results
     }
 
-    /// Whether every rule holds, and, of a surrogate, the fit.
+    /// Whether every rule holds, and, of a surrogate, every fit.
     #[must_use]
     pub fn hold(&self) -> bool {
-        self.rules.iter().all(|judged| judged.holds) && self.fit.as_ref().is_none_or(Fit::holds)
+        self.rules.iter().all(|judged| judged.holds) && self.fits_hold()
+    }
+
+    /// Whether every fit is within what is let pass, that of each honest counterpart too: a gain is the difference of two.
+    #[must_use]
+    pub fn fits_hold(&self) -> bool {
+        self.fits.iter().all(|fitted| fitted.fit.holds())
     }
 
     /// One figure over all seeds.
@@ -129,10 +135,10 @@ impl Results {
 
     fn judge(&self, rule: &Rule) -> Judged {
         let found = self.measure(&rule.measure, rule.group.as_deref());
-        let value = found.map(|measured| match rule.of {
-            Bound::Mean => measured.interval.mean,
-            Bound::Lower => measured.interval.low,
-            Bound::Upper => measured.interval.high,
+        let value = found.and_then(|measured| match rule.of {
+            Bound::Mean => Some(measured.interval.mean),
+            Bound::Lower => measured.interval.low(),
+            Bound::Upper => measured.interval.high(),
         });
         let holds = value.is_some_and(|value| beyond(rule, value) <= 0.0);
         let worst = if holds { None } else { self.worst(rule) };

@@ -2,33 +2,41 @@
 
 use std::fmt::Write as _;
 
-use super::{Program, Results, figure};
+use super::{Program, Results, ends, figure};
 use crate::measure::MEASURES;
 use crate::page::{self, Dot, Whisker, escape, lines, scatter, whiskers};
 use crate::play::{MemberOutcome, RoundOutcomeRow};
+use crate::surrogate::Fitted;
 
 /// Members whose dots are drawn; a sample of more would look the same.
 const DOTS_MAX: usize = 2_000;
+
+/// How far a fit is off where it is off most.
+fn told(fitted: &Fitted) -> String {
+    let honest = |group: &String| format!(" with {} honest", escape(group));
+    format!(
+        "the fit{} is off by up to {:.1} %, {}",
+        fitted.made_honest.as_ref().map(honest).unwrap_or_default(),
+        fitted.fit.errors.largest() * 100.0,
+        if fitted.fit.holds() { "which is let pass" } else { "WHICH IS TOO MUCH" }
+    )
+}
 
 impl Results {
     /// The report, as HTML.
     #[must_use]
     pub fn to_html(&self, program: &Program<'_>) -> String {
         let scenario = &self.scenario;
-        let how = match &self.fit {
-            None => {
+        let how = match self.fits.as_slice() {
+            [] => {
                 "Every update was trained, valued, paid and settled by the code that runs the market; whiskers and \
                  brackets are 95 % intervals over the seeds."
                     .to_owned()
             }
-            Some(fit) => format!(
-                "Scores were drawn from curves fitted to {} small real games, and paid by the real pay rule: nobody \
-                 trained. Held against other real games the fit is off by {:.1} % of the fall of the loss and {:.1} % of \
-                 what is spent, {}; intervals are over the seeds and do not contain that.",
-                fit.seeds.len() * 2,
-                fit.errors.loss * 100.0,
-                fit.errors.spent * 100.0,
-                if fit.holds() { "which is let pass" } else { "WHICH IS TOO MUCH" }
+            fits => format!(
+                "Scores were drawn from curves fitted to small real games, and paid by the real pay rule: nobody \
+                 trained. Held against other real games {}; intervals are over the seeds and do not contain that.",
+                fits.iter().map(told).collect::<Vec<String>>().join(", ")
             ),
         };
         let lead = format!(
@@ -73,18 +81,26 @@ impl Results {
         html.push_str("</div>");
     }
 
-    fn profit_part(&self, html: &mut String) {
-        let of = |measure: &str| -> Vec<Whisker> {
-            let groups = self.scenario.population.keys().enumerate();
-            let row = |(series, group): (usize, &String)| {
-                let measured = self.measure(measure, Some(group))?;
-                Some(Whisker::of(group, series, &measured.interval))
-            };
-            groups.filter_map(row).collect()
+    /// A measure of every group that has it.
+    fn rows(&self, measure: &str) -> Vec<Whisker> {
+        let groups = self.scenario.population.keys().enumerate();
+        let row = |(series, group): (usize, &String)| {
+            let measured = self.measure(measure, Some(group))?;
+            Some(Whisker::of(group, series, &measured.interval))
         };
+        groups.filter_map(row).collect()
+    }
+
+    /// Profit by group, as a picture of its own.
+    pub(super) fn profit_svg(&self) -> String {
+        page::picture(&whiskers("Profit by group", &self.rows("profit")))
+    }
+
+    fn profit_part(&self, html: &mut String) {
         let profit = "Florins a member has more at the end than at the beginning, after costs.";
-        let mut figures = vec![page::figure(&whiskers("Profit by group", &of("profit")), profit)];
-        let gain = of("gain");
+        let plot = whiskers("Profit by group", &self.rows("profit"));
+        let mut figures = vec![page::figure(&plot, profit)];
+        let gain = self.rows("gain");
         if !gain.is_empty() {
             let caption = "Profit beyond what the same members, honest, make in the same market: an attack that pays \
                            lies right of zero.";
@@ -157,12 +173,11 @@ impl Results {
             let i = &measured.interval;
             let _ = write!(
                 html,
-                "<tr><td>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{} to {}</td><td>{}</td></tr>",
+                "<tr><td>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td>{}</td></tr>",
                 escape(measured.key.group.as_deref().unwrap_or("–")),
                 measured.key.measure.replace('_', " "),
                 figure(i.mean),
-                figure(i.low),
-                figure(i.high),
+                ends(i),
                 meaning.map_or("", |(_, text)| text)
             );
         }

@@ -20,7 +20,7 @@ impl<T> Table<T> {
         let fields = self.columns.iter().map(|(name, values)| {
             let (physical, logical) = values.kinds();
             let field = Type::primitive_type_builder(name, physical);
-            let field = field.with_repetition(Repetition::REQUIRED).with_logical_type(logical);
+            let field = field.with_repetition(values.repetition()).with_logical_type(logical);
             field.build().map(Arc::new)
         });
         let fields = fields.collect::<Result<Vec<_>, _>>()?;
@@ -43,6 +43,12 @@ impl<T> Table<T> {
                 Values::Real(all) => {
                     column.typed::<DoubleType>().write_batch(all, None, None)?;
                 }
+                Values::Maybe(all) => {
+                    // A level says of each row whether it is there; what is not there has no place among the values.
+                    let levels: Vec<i16> = all.iter().map(|v| i16::from(v.is_some())).collect();
+                    let there: Vec<f64> = all.iter().flatten().copied().collect();
+                    column.typed::<DoubleType>().write_batch(&there, Some(&levels), None)?;
+                }
                 Values::Flag(all) => {
                     column.typed::<BoolType>().write_batch(all, None, None)?;
                 }
@@ -59,8 +65,15 @@ impl Values {
         match self {
             Self::Text(_) => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
             Self::Whole(_) => (Physical::INT64, None),
-            Self::Real(_) => (Physical::DOUBLE, None),
+            Self::Real(_) | Self::Maybe(_) => (Physical::DOUBLE, None),
             Self::Flag(_) => (Physical::BOOLEAN, None),
+        }
+    }
+
+    const fn repetition(&self) -> Repetition {
+        match self {
+            Self::Maybe(_) => Repetition::OPTIONAL,
+            Self::Text(_) | Self::Whole(_) | Self::Real(_) | Self::Flag(_) => Repetition::REQUIRED,
         }
     }
 }
@@ -79,13 +92,14 @@ mod tests {
             .text("text", |(text, ..): &(&str, u64, f64, bool)| (*text).to_owned())
             .whole("whole", |(_, whole, ..)| *whole)
             .real("real", |(_, _, real, _)| *real)
+            .maybe("maybe", |(_, _, real, _)| Some(*real).filter(|real| *real > 0.0))
             .flag("flag", |(.., flag)| *flag);
         let bytes = table.parquet().unwrap();
         assert_eq!(bytes, table.parquet().unwrap(), "the same bytes again");
         assert_eq!(bytes.get(..4), Some(b"PAR1".as_slice()));
         let reader = SerializedFileReader::new(bytes::Bytes::from(bytes)).unwrap();
         let mut read = csv::Writer::from_writer(Vec::new());
-        read.write_record(["text", "whole", "real", "flag"]).unwrap();
+        read.write_record(["text", "whole", "real", "maybe", "flag"]).unwrap();
         for row in reader.get_row_iter(None).unwrap() {
             let row = row.unwrap();
             let shown = row.get_column_iter().map(|(_, field)| match field {
@@ -93,6 +107,7 @@ mod tests {
                 Field::Long(whole) => whole.to_string(),
                 Field::Double(real) => real.to_string(),
                 Field::Bool(flag) => flag.to_string(),
+                Field::Null => String::new(),
                 other => panic!("{other:?}"),
             });
             read.write_record(shown.collect::<Vec<String>>()).unwrap();

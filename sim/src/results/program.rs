@@ -21,6 +21,12 @@ pub struct Program<'a> {
 }
 
 impl Program<'_> {
+    /// Whether the commit says which program it is: not where files differed from it, and not where there is none.
+    #[must_use]
+    pub fn is_told_by_its_commit(&self) -> bool {
+        self.commit.len() >= LETTERS_MIN && self.commit.bytes().all(|b| b.is_ascii_hexdigit())
+    }
+
     /// The name of a game: `SEED@COMMIT`.
     #[must_use]
     pub fn game(&self, seed: u64) -> String {
@@ -46,7 +52,7 @@ impl Game {
             || (commit.len() >= LETTERS_MIN
                 && commit.bytes().all(|b| b.is_ascii_hexdigit())
                 && program.commit.starts_with(commit)
-                && !program.commit.contains('-'))
+                && program.is_told_by_its_commit())
     }
 }
 
@@ -91,6 +97,10 @@ mod tests {
         assert!(!"7@0123456".parse::<Game>().unwrap().is_by(&program("0123456789ab-changed")));
         assert!("7@unknown".parse::<Game>().unwrap().is_by(&program(UNKNOWN)));
         assert!(!game.is_by(&program(UNKNOWN)));
+        assert!(program("0123456789ab").is_told_by_its_commit());
+        for commit in ["0123456789ab-changed", UNKNOWN, "", "0123"] {
+            assert!(!program(commit).is_told_by_its_commit(), "{commit}");
+        }
         for wrong in ["7", "@0123456", "7@", "x@0123456", "7@a b"] {
             assert!(wrong.parse::<Game>().is_err(), "{wrong}");
         }

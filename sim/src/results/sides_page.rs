@@ -47,6 +47,23 @@ pub fn sides_page(title: &str, sides: &[Side], program: &Program<'_>) -> String 
     html + &page::close(None, program, again)
 }
 
+/// What every group earns in every result, as a picture of its own.
+#[must_use]
+pub fn sides_svg(sides: &[Side]) -> String {
+    let groups: BTreeSet<&String> = sides
+        .iter()
+        .flat_map(|side| side.measures.keys())
+        .filter_map(|(g, _)| g.as_ref())
+        .collect();
+    let rows = sides.iter().flat_map(|side| {
+        groups.iter().enumerate().filter_map(|(series, group)| {
+            let label = format!("{}, {group}", side.label);
+            Some(Whisker::of(&label, series, side.figure(Some(group), "profit")?))
+        })
+    });
+    page::picture(&whiskers("Profit by group", &rows.take(ROWS_MAX).collect::<Vec<_>>()))
+}
+
 /// Keys that were set differently somewhere, in the order in which they were given.
 fn keys(sides: &[Side]) -> Vec<String> {
     let first = sides.first().map(|side| side.settings.as_slice()).unwrap_or_default();

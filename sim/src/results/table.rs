@@ -5,6 +5,7 @@ pub(super) enum Values {
     Text(Vec<String>),
     Whole(Vec<i64>),
     Real(Vec<f64>),
+    Maybe(Vec<Option<f64>>),
     Flag(Vec<bool>),
 }
 
@@ -44,6 +45,12 @@ impl<T> Table<T> {
         self.with(name, Values::Real(values))
     }
 
+    /// A column of decimal numbers of which some are not there.
+    pub(crate) fn maybe(self, name: &'static str, of: impl Fn(&T) -> Option<f64>) -> Self {
+        let values = self.items.iter().map(of).collect();
+        self.with(name, Values::Maybe(values))
+    }
+
     /// A column of yes and no.
     pub(crate) fn flag(self, name: &'static str, of: impl Fn(&T) -> bool) -> Self {
         let values = self.items.iter().map(of).collect();
@@ -68,6 +75,7 @@ impl Values {
             Self::Text(all) => all.get(row).cloned(),
             Self::Whole(all) => all.get(row).map(i64::to_string),
             Self::Real(all) => all.get(row).map(f64::to_string),
+            Self::Maybe(all) => all.get(row).map(|v| v.map_or_else(String::new, |v| v.to_string())),
             Self::Flag(all) => all.get(row).map(bool::to_string),
         };
         shown.unwrap_or_default()

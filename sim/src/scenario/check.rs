@@ -16,6 +16,8 @@ pub(super) const GROUPS_MAX: usize = 64;
 pub(super) const MEMBERS_MAX: u32 = 10_000;
 /// Members whose scores are drawn from curves.
 const SURROGATES_MAX: u32 = 1_000_000;
+/// Members of all games of a surrogate together, honest counterparts among them: about three gigabytes.
+const SURROGATE_GAMES_MAX: u64 = 20_000_000;
 /// Members of a small real game, and its seeds.
 const SMALL_MAX: u32 = 1_000;
 /// Tokens that a mechanism gives or takes.
@@ -183,6 +185,15 @@ impl Scenario {
             let drawn = !matches!(group.online, Online::Trace { .. });
             Check::that(drawn, format!("population.{name}.online.pattern"), &"trace", right)?;
         }
+        let members: u64 = self.population.values().map(|group| u64::from(group.count)).sum();
+        let others = self.population.values().filter(|group| !group.strategy.is_honest()).count();
+        let all = members * u64::from(self.seeds.count) * (1 + others as u64);
+        let right = format!(
+            "{members} members, with each of {others} groups honest once more, come to {all} in all games: at most \
+             {SURROGATE_GAMES_MAX}; ask for fewer seeds or members"
+        );
+        let fine = all <= SURROGATE_GAMES_MAX;
+        Check::that(fine, "seeds.count", &self.seeds.count, &right)?;
         let right = "a search needs speed = real: leave [search] out";
         Check::that(self.search.is_none(), "search", &"[search]", right)?;
         self.check_rules()?;

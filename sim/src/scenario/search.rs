@@ -15,6 +15,8 @@ const TRIES_MAX: u32 = 10_000;
 const FAMILIES_MAX: usize = 64;
 /// What every parameter's key begins with: the rest of a group is who its members are, not what they do.
 const STRATEGY: &str = "strategy.";
+/// What is wrong with a key that is none of the strategy's.
+const NAMELESS: &str = "must name a number of the strategy, such as strategy.noise";
 
 /// A search for the best way of deviating.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -64,7 +66,7 @@ pub struct Family {
     /// How many deviate; as many as the group has unless said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u32>,
-    /// What they do. Its own numbers are the first candidate.
+    /// What they do. Its own numbers are the first candidate, and lie within their spans as all others do.
     pub strategy: Strategy,
     /// The numbers that are looked for, such as `strategy.noise`, with the smallest and the largest that are tried.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -95,6 +97,32 @@ impl Span {
         }
     }
 
+    /// Where a value lies in the span, from 0 to 1; none outside of it. What [`Span::at`] has there is the value again.
+    #[must_use]
+    pub fn place_of(self, value: &Value) -> Option<f64> {
+        let number = value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64))?;
+        match self {
+            Self::Real([low, high]) => {
+                let place = if low < high { (number - low) / (high - low) } else { 0.0 };
+                (low..=high).contains(&number).then_some(place)
+            }
+            // The middle of what belongs to this number.
+            Self::Whole([low, high]) => {
+                let (low, high) = (low as f64, high as f64);
+                let place = (number - low + 0.5) / (high - low + 1.0);
+                (low..=high).contains(&number).then_some(place)
+            }
+        }
+    }
+
+    /// As a scenario has it.
+    fn words(self) -> String {
+        match self {
+            Self::Whole([low, high]) => format!("[{low}, {high}]"),
+            Self::Real([low, high]) => format!("[{low:?}, {high:?}]"),
+        }
+    }
+
     fn is_ordered(self) -> bool {
         match self {
             Self::Whole([low, high]) => low <= high && low.abs().max(high.abs()) < 1 << 31,
@@ -109,22 +137,52 @@ impl Family {
     /// # Errors
     /// [`ScenarioError::Value`] for a key that the strategy does not have.
     pub fn at(&self, places: &[f64]) -> Result<Strategy, ScenarioError> {
-        let wrong = |key: &str, why: String| ScenarioError::Value {
+        let mut table = self.numbers()?;
+        for ((key, span), place) in self.parameters.iter().zip(places) {
+            table.insert(self.named(&table, key)?.to_owned(), span.at(*place));
+        }
+        table.try_into().map_err(|error: toml::de::Error| self.wrong("", &error.to_string()))
+    }
+
+    /// Where the strategy's own numbers lie in their spans, from 0 to 1, in the order of their keys.
+    ///
+    /// # Errors
+    /// [`ScenarioError::Value`] for a key that the strategy does not have, and for a number outside of its span.
+    pub fn places(&self) -> Result<Vec<f64>, ScenarioError> {
+        let table = self.numbers()?;
+        let place = |(key, span): (&String, &Span)| {
+            let name = self.named(&table, key)?;
+            let value = table.get(name).ok_or_else(|| self.wrong(key, NAMELESS))?;
+            span.place_of(value).ok_or_else(|| ScenarioError::Value {
+                key: format!("search.strategies.{}.{key}", self.name),
+                value: value.to_string(),
+                right: format!(
+                    "the search begins with it, so it must lie within parameters.{key} = {}",
+                    span.words()
+                ),
+            })
+        };
+        self.parameters.iter().map(place).collect()
+    }
+
+    /// The strategy as a table.
+    fn numbers(&self) -> Result<Table, ScenarioError> {
+        Table::try_from(self.strategy).map_err(|error| self.wrong("", &error.to_string()))
+    }
+
+    /// A parameter's name in the strategy's table.
+    fn named<'a>(&self, table: &Table, key: &'a str) -> Result<&'a str, ScenarioError> {
+        let name = key.strip_prefix(STRATEGY).filter(|name| *name != "act");
+        let name = name.filter(|name| table.contains_key(*name));
+        name.ok_or_else(|| self.wrong(key, NAMELESS))
+    }
+
+    fn wrong(&self, key: &str, why: &str) -> ScenarioError {
+        ScenarioError::Value {
             key: format!("search.strategies.{}.parameters", self.name),
             value: key.to_owned(),
-            right: why,
-        };
-        let table = Table::try_from(self.strategy);
-        let mut table = table.map_err(|error| wrong("", error.to_string()))?;
-        for ((key, span), place) in self.parameters.iter().zip(places) {
-            let name = key.strip_prefix(STRATEGY).unwrap_or_default();
-            if !table.contains_key(name) || name == "act" {
-                let right = "must name a number of the strategy, such as strategy.noise";
-                return Err(wrong(key, right.to_owned()));
-            }
-            table.insert(name.to_owned(), span.at(*place));
+            right: why.to_owned(),
         }
-        table.try_into().map_err(|error: toml::de::Error| wrong("", error.to_string()))
     }
 }
 
@@ -175,8 +233,9 @@ impl Scenario {
             for (key, span) in &family.parameters {
                 let key = format!("search.strategies.{}.parameters.{key}", family.name);
                 let right = "must be two numbers, the smaller one first";
-                Check::that(span.is_ordered(), key, &format!("{span:?}"), right)?;
+                Check::that(span.is_ordered(), key, &span.words(), right)?;
             }
+            family.places()?;
             // Bounds are intervals: where both ends are fine, all between them is.
             for corner in [0.0, 1.0] {
                 let strategy = family.at(&vec![corner; family.parameters.len()])?;
@@ -201,6 +260,15 @@ mod tests {
         let ids = Span::Whole([2, 4]);
         let at = [0.0, 0.34, 0.99, 1.0].map(|place| ids.at(place).as_integer().unwrap());
         assert_eq!(at, [2, 3, 4, 4]);
+        let (whole, real) = (Span::Whole([2, 4]), Span::Real([-1.0, 3.0]));
+        for number in 2..=4 {
+            let place = whole.place_of(&Value::Integer(number)).unwrap();
+            assert_eq!(whole.at(place), Value::Integer(number));
+        }
+        assert_eq!(real.place_of(&Value::Float(0.0)), Some(0.25));
+        assert_eq!(Span::Real([2.0, 2.0]).place_of(&Value::Float(2.0)), Some(0.0));
+        assert_eq!(whole.place_of(&Value::Integer(5)), None);
+        assert_eq!(real.place_of(&Value::Float(-1.1)), None);
         let wrong = text.replace("strategy.boost", "rows");
         assert!(toml::from_str::<Family>(&wrong).unwrap().at(&[0.0, 0.0]).is_err());
     }

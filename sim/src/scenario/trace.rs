@@ -11,8 +11,9 @@ use std::sync::Arc;
 use super::{Online, Scenario, ScenarioError};
 
 /// First parts of names that results have in the folder to which traces are copied.
-const TAKEN: [&str; 7] =
-    ["scenario", "measures", "seeds", "members", "rounds", "report", "results"];
+const TAKEN: [&str; 9] = [
+    "scenario", "measures", "seeds", "members", "rounds", "report", "profit", "results", "made-of",
+];
 /// Bytes of a trace file.
 const TRACE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Lines of a trace.

@@ -19,7 +19,7 @@ const NEARER: f64 = 0.7;
 pub struct Candidate {
     /// Of which strategy, by its place in the search.
     pub family: usize,
-    /// Where its numbers lie in their spans, from 0 to 1; empty for the strategy as it was written.
+    /// Where its numbers lie in their spans, from 0 to 1; empty where it has no parameters.
     pub places: Vec<f64>,
     /// The strategy with them.
     pub strategy: Strategy,
@@ -64,24 +64,23 @@ impl<'a> Plan<'a> {
     }
 
     fn candidate(&self, at: usize, family: &Family, number: usize) -> Option<Candidate> {
-        let strategy = |places: &[f64]| family.at(places).ok();
         if number == 0 {
-            let (places, strategy) = (Vec::new(), family.strategy);
+            // The strategy as it was written; a scenario was checked to have it within its spans.
+            let (places, strategy) = (family.places().ok()?, family.strategy);
             return Some(Candidate { family: at, places, strategy, gain: f64::NAN });
         }
         let rng = &mut stream(self.seed, "candidate", [at as u64, number as u64]);
         let best = self.best(at).filter(|_| self.generation > 1);
         let dimensions = 0..family.parameters.len();
         let places: Vec<f64> = match best {
-            // The first one's numbers are where they were written, which may be outside of the spans.
-            Some(best) if !best.places.is_empty() => {
+            Some(best) => {
                 let near = NEAR * NEARER.powi(self.generation as i32 - 2);
                 let around = best.places.iter();
                 around.map(|place| (place + near * normal(rng)).clamp(0.0, 1.0)).collect()
             }
-            _ => dimensions.map(|_| unit(rng)).collect(),
+            None => dimensions.map(|_| unit(rng)).collect(),
         };
-        let strategy = strategy(&places)?;
+        let strategy = family.at(&places).ok()?;
         Some(Candidate { family: at, places, strategy, gain: f64::NAN })
     }
 
@@ -139,6 +138,30 @@ mod tests {
         let (tried, chosen) = plan.chosen();
         assert_eq!((tried.len(), chosen[0].1), (tries as usize, tries as usize));
         (-chosen[0].0.gain).sqrt()
+    }
+
+    #[test]
+    fn candidates_around_a_best_first_one_stay_near_it() {
+        let text = "population = 'a'\ntries = 8\n[[strategies]]\nname = 'hill'\n\
+             strategy = { act = 'noise', scale = 8.0 }\nparameters = { 'strategy.scale' = [2.0, 12.0] }";
+        let search: Search = toml::from_str(text).unwrap();
+        let mut plan = Plan::new(&search, 3);
+        let first = plan.next();
+        assert_eq!(
+            (first[0].strategy, &first[0].places),
+            (Strategy::Noise { scale: 8.0 }, &vec![0.6])
+        );
+        // Nothing is as good as what was written.
+        let gains = (0..first.len()).map(|at| if at == 0 { 1.0 } else { 0.0 }).collect();
+        plan.learn(first, gains);
+        let near = plan.next();
+        assert_eq!(near.len(), GENERATION);
+        for one in near {
+            let Strategy::Noise { scale } = one.strategy else { panic!("{one:?}") };
+            assert!((2.0..=12.0).contains(&scale), "{one:?}");
+            assert!((one.places[0] - 0.6).abs() < 4.0 * NEAR, "{one:?}");
+            assert!((scale - (2.0 + 10.0 * one.places[0])).abs() < 1e-9, "{one:?}");
+        }
     }
 
     #[test]

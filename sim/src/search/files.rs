@@ -49,6 +49,7 @@ impl Attack {
         put_table(folder, "found", &self.found_table(program))?;
         put_table(folder, "seeds", &self.seeds_table(program))?;
         put(folder, "report.html", self.to_html(program).as_bytes())?;
+        put(folder, "gain.svg", self.gain_svg().as_bytes())?;
         put(folder, "attack.json", format!("{:#}\n", self.to_json(program)).as_bytes())
     }
 
@@ -102,11 +103,11 @@ impl Attack {
             .whole("tries", |found| found.tries as u64)
             .real("training_gain", |found| found.training)
             .real("gain", |found| found.gain.mean)
-            .real("gain_low", |found| found.gain.low)
-            .real("gain_high", |found| found.gain.high)
+            .maybe("gain_low", |found| found.gain.low())
+            .maybe("gain_high", |found| found.gain.high())
             .real("profit", |found| found.profit.mean)
-            .real("profit_low", |found| found.profit.low)
-            .real("profit_high", |found| found.profit.high)
+            .maybe("profit_low", |found| found.profit.low())
+            .maybe("profit_high", |found| found.profit.high())
             .real("accuracy", |found| found.accuracy.mean)
             .real("refused", |found| found.refused.mean)
             .whole("seeds", |found| found.gain.count as u64)

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::games::{Halted, Wanted, Watch, play_all};
-use crate::measure::{Interval, interval};
+use crate::measure::{Ends, Interval, interval};
 use crate::play::Played;
 use crate::scenario::{Family, Scenario, Search, Seeds};
 use crate::strategy::Strategy;
@@ -77,8 +77,8 @@ impl Attack {
     pub fn epsilon(&self) -> Option<Interval> {
         let gain = self.found.get(self.best)?.gain;
         let least = |value: f64| value.max(0.0);
-        let (mean, low, high) = (least(gain.mean), least(gain.low), least(gain.high));
-        Some(Interval { mean, low, high, count: gain.count })
+        let ends = gain.ends.map(|ends| Ends { low: least(ends.low), high: least(ends.high) });
+        Some(Interval { mean: least(gain.mean), ends, count: gain.count })
     }
 }
 

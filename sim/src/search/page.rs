@@ -3,9 +3,8 @@
 use std::fmt::Write as _;
 
 use super::{Attack, Found};
-use crate::measure::Interval;
 use crate::page::{self, Dot, Whisker, escape, scatter, whiskers};
-use crate::results::{Program, figure};
+use crate::results::{Program, ends, figure};
 
 impl Attack {
     /// The report, as HTML.
@@ -28,11 +27,10 @@ impl Attack {
             let _ = write!(
                 html,
                 "<div class=\"cards\"><div class=\"card\"><b>{}</b><span>florins: epsilon of the best deviation found, {} \
-                 [{}, {}]</span></div></div>",
+                 [{}]</span></div></div>",
                 figure(epsilon.mean),
                 escape(&best.name),
-                figure(epsilon.low),
-                figure(epsilon.high)
+                ends(&epsilon)
             );
         }
         self.plots(&mut html);
@@ -42,9 +40,18 @@ impl Attack {
         html + &page::close(Some(&scenario.to_toml()), program, again)
     }
 
-    fn plots(&self, html: &mut String) {
+    /// What each strategy gains, one below the other.
+    fn gains(&self) -> String {
         let row = |(series, found): (usize, &Found)| Whisker::of(&found.name, series, &found.gain);
-        let gains: Vec<Whisker> = self.found.iter().enumerate().map(row).collect();
+        whiskers("Gain by strategy", &self.found.iter().enumerate().map(row).collect::<Vec<_>>())
+    }
+
+    /// The same as a picture of its own.
+    pub(super) fn gain_svg(&self) -> String {
+        page::picture(&self.gains())
+    }
+
+    fn plots(&self, html: &mut String) {
         let dots = self.tried.iter().zip(1..);
         let dots: Vec<Dot> = dots
             .map(|(one, at)| Dot { x: f64::from(at), y: one.gain, series: one.family })
@@ -56,7 +63,7 @@ impl Attack {
              same members, honest, earn, on fresh seeds: what pays lies right of zero.</figcaption></figure>\
              <figure>{}<figcaption>Gain of every candidate on the seeds that chose, in the order in which they were \
              tried.</figcaption></figure></div></section>",
-            whiskers("Gain by strategy", &gains),
+            self.gains(),
             scatter("Candidates", &dots, &names)
         );
     }
@@ -67,7 +74,6 @@ impl Attack {
              <th>tries</th><th>gain</th><th>95 %</th><th>profit</th><th>95 %</th><th>refused</th><th>accuracy</th></tr>\
              </thead><tbody>",
         );
-        let range = |i: &Interval| format!("{} to {}", figure(i.low), figure(i.high));
         for found in &self.found {
             let _ = write!(
                 html,
@@ -78,9 +84,9 @@ impl Attack {
                 escape(&found.in_short()),
                 found.tries,
                 figure(found.gain.mean),
-                range(&found.gain),
+                ends(&found.gain),
                 figure(found.profit.mean),
-                range(&found.profit),
+                ends(&found.profit),
                 found.refused.mean * 100.0,
                 found.accuracy.mean * 100.0
             );

@@ -51,14 +51,14 @@ struct Point {
 }
 
 impl GroupFit {
-    /// The group at this place among the names.
-    pub(super) fn of(group: usize, curve: &Curve, games: &[Seen]) -> Self {
+    /// Of the groups at these places among the names, whose members do the same.
+    pub(super) fn of(groups: &[usize], curve: &Curve, games: &[Seen]) -> Self {
         let mut points = Vec::new();
         let (mut all, mut aside, mut idle) = (0.0, 0.0, 0.0);
         for (game, seen) in games.iter().enumerate() {
             for (round, updates) in seen.rounds.iter().zip(seen.updates()) {
                 let gain = curve.gain(round.loss, updates).max(GAIN_MIN);
-                for update in round.updates.iter().filter(|update| update.group == group) {
+                for update in round.updates.iter().filter(|u| groups.contains(&u.group)) {
                     all += 1.0;
                     aside += f64::from(u8::from(update.set_aside));
                     let is_idle = !update.set_aside && update.error == 0.0;

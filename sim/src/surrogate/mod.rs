@@ -19,6 +19,7 @@ mod small;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use florin_contribution::NanoError;
 use florin_protocol::{AmountError, PayError};
@@ -26,9 +27,10 @@ use serde::Serialize;
 
 use crate::games::Watch;
 use crate::measure::figures;
+use crate::parallel::each;
 use crate::play::{Played, SimError};
 use crate::results::{Results, honest_instead};
-use crate::scenario::Scenario;
+use crate::scenario::{Group, Scenario};
 
 pub use curve::Curve;
 pub use group::GroupFit;
@@ -37,6 +39,12 @@ use small::{Seen, earned, games};
 
 /// Shares of the members that take part in a round of the games that curves are fitted to.
 const PARTS: [f64; 2] = [0.25, 0.5];
+
+/// How often each small game that a fit is held against is drawn: what is held against the real one is the mean of all
+/// draws, so that their own chance is not told as an error of the fit.
+const DRAWS: u32 = 16;
+/// How far apart the seeds of these draws are: further than a scenario has seeds.
+const DRAWS_APART: u64 = 1 << 40;
 
 /// The first seed of the small real games: whichever seeds are played, the curves are the same.
 const FIRST: u64 = 1;
@@ -53,6 +61,16 @@ pub enum SurrogateError {
     /// A score that is no number.
     #[error(transparent)]
     Score(#[from] NanoError),
+}
+
+/// What one market of an experiment was drawn from: the scenario's own, or the one in which a group is honest.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Fitted {
+    /// The group that was made honest; none in the scenario as it is.
+    pub made_honest: Option<String>,
+    /// Curves of its own, held against real games of its own.
+    #[serde(flatten)]
+    pub fit: Fit,
 }
 
 /// Curves, and how far they can be trusted.
@@ -118,11 +136,10 @@ impl Fit {
         let real = played.split_off(fitted.len());
         let seen: Vec<Seen> = played.into_iter().map(|(seen, _)| seen).collect();
         let curve = Curve::fit(&seen);
-        let groups = scenario.population.len();
         let first = seen.iter().filter_map(|seen| seen.losses.first());
         let mut fit = Self {
             curve,
-            groups: (0..groups).map(|at| GroupFit::of(at, &curve, &seen)).collect(),
+            groups: alike(scenario).iter().map(|of| GroupFit::of(of, &curve, &seen)).collect(),
             loss_before: first.sum::<f64>() / seen.len().max(1) as f64,
             seeds: seeds_of(&fitted),
             held_out: seeds_of(&held),
@@ -145,15 +162,18 @@ impl Fit {
         let (mut loss, mut accuracy, mut points, mut fall) = (0.0, 0.0, 0.0, 0.0);
         let mut drawn = Vec::new();
         for ((small, seed), (seen, _)) in held.iter().zip(real) {
-            let (game, losses) = Surrogate::begin(small, self, *seed, threads).play()?;
-            for ((own, real), right) in losses.iter().zip(&seen.losses).zip(&seen.accuracies) {
-                loss += (own - real).powi(2);
-                accuracy += (self.curve.accuracy(*own) - right).powi(2);
-                points += 1.0;
+            for draw in 0..u64::from(DRAWS) {
+                let seed = seed.wrapping_add(draw.wrapping_mul(DRAWS_APART));
+                let (game, losses) = Surrogate::begin(small, self, seed, threads).play()?;
+                for ((own, real), right) in losses.iter().zip(&seen.losses).zip(&seen.accuracies) {
+                    loss += (own - real).powi(2);
+                    accuracy += (self.curve.accuracy(*own) - right).powi(2);
+                    points += 1.0;
+                }
+                drawn.push(game);
             }
             let ends = seen.losses.first().zip(seen.losses.last());
             fall += ends.map_or(0.0, |(first, last)| first - last) / held.len() as f64;
-            drawn.push(game);
         }
         let real: Vec<Played> = real.iter().map(|(_, played)| played.clone()).collect();
         let (mine, theirs) = (earned(&drawn), earned(&real));
@@ -168,7 +188,7 @@ impl Fit {
             loss: (loss / points).sqrt() / fall.abs().max(f64::MIN_POSITIVE),
             accuracy: (accuracy / points).sqrt(),
             earned: theirs.iter().map(of).collect(),
-            spent: spent(&drawn) / spent(&real).max(f64::MIN_POSITIVE) - 1.0,
+            spent: spent(&drawn) / f64::from(DRAWS) / spent(&real).max(f64::MIN_POSITIVE) - 1.0,
         })
     }
 
@@ -181,6 +201,22 @@ impl Fit {
         other.errors = other.held_against(&held, &real, 1)?;
         Ok(other)
     }
+}
+
+/// For each group the groups whose members do the same with rows of the same kind: what their updates are worth follows
+/// one law, and the more of them it is found from, the better.
+fn alike(scenario: &Scenario) -> Vec<Vec<usize>> {
+    let groups: Vec<&Group> = scenario.population.values().collect();
+    let like = |one: &Group, other: &Group| {
+        one.strategy == other.strategy
+            && one.label_skew == other.label_skew
+            && one.label_noise == other.label_noise
+    };
+    let of = |one: &&Group| {
+        let all = groups.iter().enumerate();
+        all.filter(|(_, other)| like(one, other)).map(|(at, _)| at).collect()
+    };
+    groups.iter().map(of).collect()
 }
 
 /// The small games that are fitted, and those that the fit is held against.
@@ -228,27 +264,36 @@ pub fn play(scenario: &Scenario, seed: u64, threads: usize) -> Result<Played, Si
 pub fn run(scenario: &Scenario, threads: usize, watch: Watch<'_>) -> Result<Results, SimError> {
     let mut markets = vec![(None, Arc::new(scenario.clone()))];
     markets.extend(honest_instead(scenario).into_iter().map(|(at, changed)| (Some(at), changed)));
-    let seeds = scenario.seeds;
-    let all = markets.len() * seeds.count as usize;
-    let (mut played, mut honest) = (Vec::new(), vec![BTreeMap::new(); seeds.count as usize]);
-    let (mut fit, mut done) = (None, 0);
-    watch(done, all);
-    for (made_honest, market) in &markets {
-        let own = Fit::new(market, threads)?;
-        for (at, honest) in (0..u64::from(seeds.count)).zip(&mut honest) {
-            let seed = seeds.first.wrapping_add(at);
-            let (game, _) = Surrogate::begin(market, &own, seed, threads).play()?;
-            match made_honest {
-                None => played.push(game),
-                Some(group) => drop(honest.insert(*group, game)),
-            }
-            done += 1;
-            watch(done, all);
-        }
-        fit.get_or_insert(own);
+    let all = markets.len() * scenario.seeds.count as usize;
+    watch(0, all);
+    let fits = markets.iter().map(|(_, market)| Fit::new(market, threads));
+    let fits = fits.collect::<Result<Vec<Fit>, SimError>>()?;
+    // Seed by seed, in each the markets in their order.
+    let games = scenario.seeds.all().flat_map(|seed| {
+        markets.iter().zip(&fits).map(move |((_, market), fit)| (seed, market, fit))
+    });
+    // A game on each thread is faster than several threads in one game.
+    let inner = (threads / all).max(1);
+    let done = AtomicUsize::new(0);
+    let play = |(): &mut (), (seed, market, fit): (u64, &Arc<Scenario>, &Fit)| {
+        let played = Surrogate::begin(market, fit, seed, inner).play();
+        watch(done.fetch_add(1, Ordering::Relaxed).saturating_add(1), all);
+        played.map(|(game, _)| game)
+    };
+    let outcomes = each(threads, games.collect(), || (), play);
+    let mut outcomes = outcomes.into_iter().collect::<Result<Vec<Played>, _>>()?.into_iter();
+    let (mut played, mut all) = (Vec::new(), Vec::new());
+    while let Some(game) = outcomes.next() {
+        let groups = markets.iter().filter_map(|(made_honest, _)| *made_honest);
+        let honest: BTreeMap<usize, Played> = groups.zip(outcomes.by_ref()).collect();
+        all.push(figures(&game, &honest));
+        played.push(game);
     }
-    let all = played.iter().zip(&honest).map(|(game, honest)| figures(game, honest)).collect();
-    Ok(Results::of(scenario, played, all, fit))
+    let fitted = markets.iter().zip(fits).map(|((made_honest, _), fit)| {
+        let name = made_honest.and_then(|at| scenario.population.keys().nth(at).cloned());
+        Fitted { made_honest: name, fit }
+    });
+    Ok(Results::of(scenario, played, all, fitted.collect()))
 }
 
 #[cfg(test)]

@@ -1,5 +1,8 @@
 //! A million members, a few dozen bytes each: rows, bond, machine and line, drawn from their groups as real ones are.
 
+use florin_participant::bond_for;
+use florin_protocol::{Amount, TaskSpec};
+
 use crate::draw::{below, normal, stream, unit};
 use crate::parallel::each;
 use crate::scenario::{Group, Online, Scenario};
@@ -23,8 +26,8 @@ pub(super) struct Person {
     pub(super) rows: u32,
     /// Rows that it declares.
     pub(super) declared: u64,
-    /// Its bond, in florins.
-    pub(super) bond: f64,
+    /// What it bonds.
+    pub(super) bond: Amount,
     /// How its work differs from that of its group, in the group's own measure.
     pub(super) zeta: f32,
     /// Whether its machine and its line keep the deadlines.
@@ -65,22 +68,22 @@ pub(super) fn people(scenario: &Scenario, seed: u64, threads: usize) -> Vec<Pers
             tasks.push((at, group, start..(group.count as usize).min(start + CHUNK)));
         }
     }
-    let model = florin_work::model_spec(&scenario.task_spec(seed).model);
-    let bytes = model.parameters() as f64 * 4.0 + HEADER_BYTES;
+    let spec = scenario.task_spec(seed);
+    let bytes = florin_work::model_spec(&spec.model).parameters() as f64 * 4.0 + HEADER_BYTES;
     let drawn = each(
         threads,
         tasks,
         || (),
         |(), (at, group, range)| {
             let rng = &mut stream(seed, "surrogate people", [u64::from(at), range.start as u64]);
-            range.map(|_| person(scenario, at, group, bytes, rng)).collect::<Vec<Person>>()
+            range.map(|_| person((scenario, &spec), at, group, bytes, rng)).collect::<Vec<_>>()
         },
     );
     drawn.concat()
 }
 
 fn person(
-    scenario: &Scenario,
+    (scenario, spec): (&Scenario, &TaskSpec),
     at: u32,
     group: &Group,
     bytes: f64,
@@ -105,12 +108,11 @@ fn person(
     let steps = (u64::from(epochs) * trained.div_ceil(u64::from(learning.batch))) as f64;
     let sends = bytes / line;
     let (declared, covered) = group.strategy.rows(rows, 0);
-    let bond = (covered as f64 * terms.bond_per_row).max(terms.bond_min);
     Person {
         group: at,
         rows: rows as u32,
         declared,
-        bond,
+        bond: bond_for(spec, covered, None),
         zeta: normal(rng) as f32,
         is_in_time: sends + steps / steps_per_second < terms.train_s && sends < terms.reveal_s,
         shift: shift as f32,

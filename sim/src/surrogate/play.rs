@@ -11,7 +11,7 @@ use florin_protocol::{
 use super::people::{Person, people};
 use super::{Fit, SurrogateError};
 use crate::draw::{below, normal, stream, unit};
-use crate::market::{account, fln, florins};
+use crate::market::{account, florins};
 use crate::parallel::each;
 use crate::play::{MemberOutcome, Played, RoundOutcomeRow};
 use crate::scenario::{Group, Scenario};
@@ -69,7 +69,7 @@ impl<'a> Surrogate<'a> {
         Self {
             members: people.iter().map(outcome).collect(),
             standings: vec![Standing::default(); people.len()],
-            bonds: people.iter().map(|person| fln(person.bond)).collect(),
+            bonds: people.iter().map(|person| person.bond).collect(),
             scenario,
             fit,
             spec,
@@ -308,7 +308,7 @@ impl<'a> Surrogate<'a> {
             member.earned = florins(standing.data) - florins(standing.debited);
         }
         for ((bond, standing), person) in self.bonds.iter().zip(&self.standings).zip(&self.people) {
-            self.is_exact &= bond.plus(standing.debited)? == fln(person.bond);
+            self.is_exact &= bond.plus(standing.debited)? == person.bond;
         }
         Ok(Played {
             seed: self.seed,

@@ -29,9 +29,9 @@ fn under_equal_pay_the_search_finds_laziness_and_measures_it_on_fresh_seeds() {
     let seeds: Vec<u64> = best.fresh.iter().map(|fresh| fresh.seed).collect();
     assert_eq!(seeds, [1, 2, 3, 4], "none of those that chose");
     // Less work costs less, and equal pay does not see it.
-    assert!(best.gain.low > 0.0, "{:?}", best.gain);
+    assert!(best.gain.low().unwrap() > 0.0, "{:?}", best.gain);
     let epsilon = found.epsilon().unwrap();
-    assert_eq!((epsilon.mean, epsilon.low), (best.gain.mean, best.gain.low));
+    assert_eq!((epsilon.mean, epsilon.low()), (best.gain.mean, best.gain.low()));
     let most = found.tried.iter().filter(|one| one.family == 0).map(|one| one.gain);
     assert_eq!(best.training, most.fold(f64::NEG_INFINITY, f64::max));
 }
@@ -48,6 +48,29 @@ fn the_markets_own_way_leaves_no_gain_to_wrong_labels_and_the_search_repeats() {
     one.write(folder.path(), &program).unwrap();
     let seeds = std::fs::read_to_string(folder.path().join("seeds.csv")).unwrap();
     assert!(seeds.contains("\n1@abc,1,lazy,"), "{seeds}");
+}
+
+#[test]
+fn what_is_tried_stays_within_its_span_from_the_first_candidate_on() {
+    let found = searched("equal", 5.0, 2);
+    for one in found.tried.iter().filter(|one| one.family == 0) {
+        assert_eq!(one.places.len(), 1, "{one:?}");
+        assert!((0.0..=1.0).contains(&one.places[0]), "{one:?}");
+    }
+    let text = florin_sim::scenario::built_in("attacks").unwrap().text;
+    for (start, inside) in
+        [("scale = 1.0 }", "scale = 3.5 }"), ("ids = 4, how = \"same\"", "ids = 1, how = \"same\"")]
+    {
+        assert!(text.contains(start));
+        let said = Scenario::read(&text.replace(start, inside), &[]).unwrap_err().to_string();
+        assert!(
+            said.contains("the search begins with it") && said.contains("[SCENARIO_VALUE]"),
+            "{said}"
+        );
+    }
+    let said = Scenario::read(&text.replace("scale = 1.0 }", "scale = 3.5 }"), &[]).unwrap_err();
+    let said = said.to_string();
+    assert!(said.contains("noise.strategy.scale = 3.5") && said.contains("[0.0, 3.0]"), "{said}");
 }
 
 #[test]

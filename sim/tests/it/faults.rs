@@ -68,20 +68,34 @@ fn a_seed_is_the_same_to_the_last_byte_on_any_number_of_threads() {
     assert_ne!(one[0], one[1], "another seed is another game");
 }
 
-#[test]
-fn every_planted_bug_is_found() {
-    for bug in Bug::ALL {
-        let rules = Rules { bug: Some(bug), ..Rules::default() };
-        let mut from = 1;
-        let found = loop {
-            assert!(from <= FOUND_WITHIN, "{} is not found in {FOUND_WITHIN} seeds", bug.name());
-            let played = play_all(from..from + STEP, rules, threads(), &|_| {}).unwrap();
-            let found = played.into_iter().find(|(played, _)| !played.violations.is_empty());
-            if let Some((found, _)) = found {
-                break found;
+/// The first seed in which a rule is broken, with what it said; and what else was broken before it.
+fn first_broken(bug: Bug, rule: &str) -> Result<(u64, String), Vec<String>> {
+    let rules = Rules { bug: Some(bug), ..Rules::default() };
+    let mut others = Vec::new();
+    for from in (1..=FOUND_WITHIN).step_by(STEP as usize) {
+        let played = play_all(from..from + STEP, rules, threads(), &|_| {}).unwrap();
+        for (played, _) in played {
+            if let Some(found) = played.violations.iter().find(|found| found.rule == rule) {
+                return Ok((played.seed, found.to_string()));
             }
-            from += STEP;
-        };
-        println!("{:<24} seed {:>3}  {}", bug.name(), found.seed, found.violations[0]);
+            let seed = played.seed;
+            others.extend(played.violations.iter().map(|found| format!("seed {seed}: {found}")));
+        }
+    }
+    Err(others)
+}
+
+#[test]
+fn every_planted_bug_is_found_by_the_rules_that_are_there_for_it() {
+    for bug in Bug::ALL {
+        assert!(!bug.found_by().is_empty(), "no rule is there for {}", bug.name());
+        for rule in bug.found_by() {
+            let found = first_broken(bug, rule).unwrap_or_else(|others| {
+                let others = &others[..others.len().min(SHOWN)];
+                let name = bug.name();
+                panic!("{rule:?} does not find {name} in {FOUND_WITHIN} seeds, but {others:#?}")
+            });
+            println!("{:<24} seed {:>3}  {}", bug.name(), found.0, found.1);
+        }
     }
 }

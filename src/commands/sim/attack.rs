@@ -1,7 +1,7 @@
 //! `florin sim attack`: the best deviation that is found, measured on seeds that did not choose it.
 
 use florin_sim::Halted;
-use florin_sim::results::figure;
+use florin_sim::results::{ends, figure};
 use florin_sim::search::{Attack, attack};
 
 use super::{PROGRAM, halted, not_written, read, threads, tried, watched, with_seeds};
@@ -58,11 +58,13 @@ fn print(found: &Attack) {
         ">accuracy",
     ]);
     for one in &found.found {
-        let range = |i: &florin_sim::measure::Interval| {
-            Cell::styled(format!("{} to {}", figure(i.low), figure(i.high)), DIM)
-        };
+        let range = |i: &florin_sim::measure::Interval| Cell::styled(ends(i), DIM);
         let gain = figure(one.gain.mean);
-        let gain = if one.gain.low > 0.0 { Cell::styled(gain, NOTE) } else { gain.into() };
+        let gain = if one.gain.low().is_some_and(|low| low > 0.0) {
+            Cell::styled(gain, NOTE)
+        } else {
+            gain.into()
+        };
         table.row([
             one.name.as_str().into(),
             one.in_short().into(),
@@ -78,10 +80,9 @@ fn print(found: &Attack) {
     table.print();
     if let (Some(epsilon), Some(best)) = (found.epsilon(), found.found.get(found.best)) {
         anstream::println!(
-            "\nepsilon of the best deviation found: {HEAD}{}{HEAD:#} florins [{}, {}], {}",
+            "\nepsilon of the best deviation found: {HEAD}{}{HEAD:#} florins [{}], {}",
             figure(epsilon.mean),
-            figure(epsilon.low),
-            figure(epsilon.high),
+            ends(&epsilon),
             best.name
         );
     }

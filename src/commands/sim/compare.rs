@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use florin_sim::measure::Interval;
-use florin_sim::results::{Name, Side, WriteError, figure, sides_page};
+use florin_sim::results::{Name, Side, WriteError, ends, figure, sides_page, sides_svg};
 use serde::Serialize;
 
 use super::{PROGRAM, not_written, tried};
@@ -14,6 +14,8 @@ use crate::show::{self, Cell, DIM, NOTE, Table};
 
 /// The page's name in its folder.
 pub(super) const PAGE: &str = "report.html";
+/// The picture's.
+const PICTURE: &str = "profit.svg";
 
 /// A figure in both results.
 #[derive(Clone, Debug, Serialize)]
@@ -68,20 +70,21 @@ fn both(a: &BTreeMap<Name, Interval>, b: &BTreeMap<Name, Interval>) -> Vec<Both>
     let names: BTreeSet<&Name> = a.keys().chain(b.keys()).collect();
     let both = names.into_iter().map(|name| {
         let (a, b) = (a.get(name).copied(), b.get(name).copied());
-        // An interval of one seed is none.
-        let apart = a
-            .zip(b)
-            .is_some_and(|(a, b)| a.count.min(b.count) > 1 && (a.high < b.low || b.high < a.low));
+        let apart = a.zip(b).is_some_and(|(a, b)| a.is_apart_from(&b));
         Both { group: name.0.clone(), measure: name.1.clone(), a, b, apart }
     });
     both.collect()
 }
 
-/// Writes a page of results beside each other.
+/// Writes a page of results beside each other, and the plot of what everybody earns.
 pub(super) fn page(title: &str, sides: &[Side], folder: &Path) -> anyhow::Result<()> {
-    let path = folder.join(PAGE);
-    std::fs::write(&path, sides_page(title, sides, &PROGRAM))
-        .map_err(|error| not_written(&WriteError { path, why: error.to_string() }).into())
+    let files = [(PAGE, sides_page(title, sides, &PROGRAM)), (PICTURE, sides_svg(sides))];
+    for (name, text) in files {
+        let path = folder.join(name);
+        std::fs::write(&path, text)
+            .map_err(|error| not_written(&WriteError { path, why: error.to_string() }))?;
+    }
+    Ok(())
 }
 
 fn mean(figure_of: Option<Interval>) -> Cell {
@@ -89,9 +92,7 @@ fn mean(figure_of: Option<Interval>) -> Cell {
 }
 
 fn range(figure_of: Option<Interval>) -> Cell {
-    let text =
-        figure_of.map_or_else(String::new, |f| format!("{} to {}", figure(f.low), figure(f.high)));
-    Cell::styled(text, DIM)
+    Cell::styled(figure_of.map_or_else(String::new, |of| ends(&of)), DIM)
 }
 
 fn side(folder: &Path) -> anyhow::Result<Side> {

@@ -1,10 +1,12 @@
 //! `florin sim faults`.
 
 use std::io::IsTerminal;
+use std::ops::Range;
 
 use florin_protocol::{Digest, blob_digest};
 use florin_sim::faults::{CastError, Played, Rules, play, play_all};
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
 use serde_json::json;
 
 use super::threads;
@@ -16,8 +18,71 @@ use crate::show::{self, BAD, DIM, GOOD, HEAD, Table};
 const SEEDS: u64 = 500;
 /// Virtual milliseconds in an hour.
 const HOUR_MS: u64 = 3_600_000;
-/// Violations that are shown.
+/// Seeds with a violation that are shown, and kept: the others are counted.
 const SHOWN: usize = 20;
+/// Seeds that are played before what they came to is added up and forgotten: so much memory a million seeds need too.
+const CHUNK: u64 = 500;
+
+/// What many seeds came to.
+#[derive(Debug, Serialize)]
+struct Sums {
+    first: u64,
+    seeds: u64,
+    rounds: u64,
+    settled: u64,
+    receipts: u64,
+    crashes: u64,
+    events: u64,
+    virtual_hours: u64,
+    /// How many seeds had a violation.
+    violated: u64,
+    /// Of each seed its digest, one hashed onto the other.
+    digest: Digest,
+    #[serde(skip)]
+    took_ms: u64,
+    /// The first of those with a violation.
+    #[serde(skip)]
+    failed: Vec<(Played, Digest)>,
+}
+
+impl Sums {
+    fn new(first: u64) -> Self {
+        let digest = blob_digest(b"");
+        Self {
+            first,
+            seeds: 0,
+            rounds: 0,
+            settled: 0,
+            receipts: 0,
+            crashes: 0,
+            events: 0,
+            virtual_hours: 0,
+            violated: 0,
+            digest,
+            took_ms: 0,
+            failed: Vec::new(),
+        }
+    }
+
+    /// Adds the next seed.
+    fn add(&mut self, played: Played, digest: Digest) {
+        self.seeds += 1;
+        self.rounds += u64::from(played.rounds);
+        self.settled += u64::from(played.settled);
+        self.receipts += u64::from(played.receipts);
+        self.crashes += played.crashes;
+        self.events += played.events;
+        self.took_ms += played.took_ms;
+        self.virtual_hours = self.took_ms / HOUR_MS;
+        self.digest = blob_digest(&[self.digest.0, digest.0].concat());
+        if !played.violations.is_empty() {
+            self.violated += 1;
+            if self.failed.len() < SHOWN {
+                self.failed.push((played, digest));
+            }
+        }
+    }
+}
 
 pub(super) fn run(command: &SimFaults) -> anyhow::Result<Exit> {
     let rules = Rules { rounds: command.rounds, bug: command.bug };
@@ -47,7 +112,10 @@ fn one(command: &SimFaults, seed: u64, rules: Rules) -> anyhow::Result<Exit> {
     anstream::println!("{DIM}{:?}{DIM:#}\n", played.weather);
     anstream::print!("{}", played.trace.clone().into_text());
     anstream::println!();
-    print_violations(std::slice::from_ref(&played), rules);
+    let digest = played.digest();
+    let mut sums = Sums::new(seed);
+    sums.add(played.clone(), digest);
+    print_violations(&sums, rules);
     let (rounds, settled) = (played.rounds, played.settled);
     anstream::println!(
         "{rounds} rounds reported, {settled} settled, {} receipts, {} crashes of the coordinator, \
@@ -56,7 +124,7 @@ fn one(command: &SimFaults, seed: u64, rules: Rules) -> anyhow::Result<Exit> {
         played.crashes,
         played.events,
         played.took_ms / 1_000,
-        played.digest()
+        digest
     );
     Ok(exit)
 }
@@ -70,34 +138,53 @@ fn many(command: &SimFaults, first: u64, seeds: u64, rules: Rules) -> anyhow::Re
         }
         bar
     });
-    let watch = |done: usize| {
-        if let Some(bar) = &bar {
-            bar.set_position(done as u64);
-        }
-    };
     let Some(end) = first.checked_add(seeds) else {
         let why = format!("there are no {seeds} seeds from {first} on: begin lower");
         return Err(Failure::input("SEEDS_OUT_OF_RANGE", why).into());
     };
-    let range = first..end;
-    let played = play_all(range, rules, threads(command.threads), &watch);
+    let watch = |done: u64| {
+        if let Some(bar) = &bar {
+            bar.set_position(done);
+        }
+    };
+    let sums = summed(first..end, CHUNK, &watch, &|chunk, watch| {
+        play_all(chunk, rules, threads(command.threads), watch)
+    });
     if let Some(bar) = bar {
         bar.finish_and_clear();
     }
-    let played = played.map_err(|error| halted(&error))?;
-    let digests: Vec<u8> = played.iter().flat_map(|(_, digest)| digest.0).collect();
-    let failed: Vec<&(Played, Digest)> =
-        played.iter().filter(|(played, _)| !played.violations.is_empty()).collect();
+    let sums = sums.map_err(|error| halted(&error))?;
     if command.json.json {
-        let failed: Vec<_> = failed.iter().map(|(p, digest)| in_json(p, *digest)).collect();
-        let digest = blob_digest(&digests).to_string();
-        show::json(&json!({"first": first, "seeds": seeds, "digest": digest, "failed": failed}))?;
+        let failed: Vec<_> = sums.failed.iter().map(|(p, digest)| in_json(p, *digest)).collect();
+        show::json(&json!({"sums": sums, "failed": failed}))?;
     } else {
-        print(&played, blob_digest(&digests));
-        let failed: Vec<Played> = failed.iter().map(|(played, _)| played.clone()).collect();
-        print_violations(&failed, rules);
+        print(&sums);
+        print_violations(&sums, rules);
     }
-    Ok(if failed.is_empty() { Exit::Done } else { Exit::No })
+    Ok(if sums.violated == 0 { Exit::Done } else { Exit::No })
+}
+
+/// Plays seeds, and says how many of them are done.
+type Play<'a> =
+    dyn Fn(Range<u64>, &(dyn Fn(usize) + Sync)) -> Result<Vec<(Played, Digest)>, CastError> + 'a;
+
+/// Plays so many seeds after so many. `watch` hears how many are done in all.
+fn summed(
+    seeds: Range<u64>,
+    chunk: u64,
+    watch: &(dyn Fn(u64) + Sync),
+    play: &Play<'_>,
+) -> Result<Sums, CastError> {
+    let mut sums = Sums::new(seeds.start);
+    let mut from = seeds.start;
+    while from < seeds.end {
+        let until = from.saturating_add(chunk).min(seeds.end);
+        let before = sums.seeds;
+        let played = play(from..until, &|done| watch(before + done as u64))?;
+        played.into_iter().for_each(|(played, digest)| sums.add(played, digest));
+        from = until;
+    }
+    Ok(sums)
 }
 
 fn in_json(played: &Played, digest: Digest) -> serde_json::Value {
@@ -117,36 +204,77 @@ fn in_json(played: &Played, digest: Digest) -> serde_json::Value {
     })
 }
 
-fn print(all: &[(Played, Digest)], digest: Digest) {
+fn print(sums: &Sums) {
     anstream::println!("{HEAD}What survives lost messages, crashes and disks that fail{HEAD:#}\n");
-    let sum = |of: fn(&Played) -> u64| all.iter().map(|(played, _)| of(played)).sum::<u64>();
     let mut table = Table::new(&["over all seeds", ">"]);
-    table.row(["seeds".into(), all.len().into()]);
-    table.row(["rounds reported".into(), sum(|played| played.rounds.into()).into()]);
-    table.row(["rounds settled".into(), sum(|played| played.settled.into()).into()]);
-    table.row(["receipts".into(), sum(|played| played.receipts.into()).into()]);
-    table.row(["crashes of the coordinator".into(), sum(|played| played.crashes).into()]);
-    table.row(["events".into(), sum(|played| played.events).into()]);
-    table.row(["virtual hours".into(), (sum(|played| played.took_ms) / HOUR_MS).into()]);
-    let failed = sum(|played| u64::from(!played.violations.is_empty()));
-    table.row(["seeds with a violation".into(), failed.into()]);
+    for (what, sum) in [
+        ("seeds", sums.seeds),
+        ("rounds reported", sums.rounds),
+        ("rounds settled", sums.settled),
+        ("receipts", sums.receipts),
+        ("crashes of the coordinator", sums.crashes),
+        ("events", sums.events),
+        ("virtual hours", sums.virtual_hours),
+        ("seeds with a violation", sums.violated),
+    ] {
+        table.row([what.into(), sum.into()]);
+    }
     table.print();
-    anstream::println!("\n{DIM}digest{DIM:#} {digest}");
+    anstream::println!("\n{DIM}digest{DIM:#} {}", sums.digest);
 }
 
-fn print_violations(failed: &[Played], rules: Rules) {
-    if failed.iter().all(|played| played.violations.is_empty()) {
+fn print_violations(sums: &Sums, rules: Rules) {
+    if sums.violated == 0 {
         anstream::println!("{GOOD}nothing that must not be{GOOD:#}");
         return;
     }
-    for played in failed.iter().take(SHOWN) {
+    for (played, _) in &sums.failed {
         for found in &played.violations {
             let (seed, rounds) = (played.seed, rules.rounds);
             anstream::println!("{BAD}seed {seed}{BAD:#}  {found}");
             anstream::println!("  {DIM}florin sim faults --seed {seed} --rounds {rounds}{DIM:#}");
         }
     }
-    if let Some(more) = failed.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+    let more = sums.violated - sums.failed.len() as u64;
+    if more > 0 {
         anstream::println!("and {more} seeds more");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_do_not_depend_on_chunks_none_is_longer_than_asked_for_and_progress_counts_all() {
+        let rules = Rules { rounds: 1, bug: None };
+        let summed = |seeds: Range<u64>, chunk: u64| {
+            let (seen, longest) = (std::sync::Mutex::new(Vec::new()), std::cell::Cell::new(0));
+            let watch = |done| seen.lock().unwrap().push(done);
+            let sums = summed(seeds, chunk, &watch, &|seeds, watch| {
+                longest.set(longest.get().max(seeds.end - seeds.start));
+                play_all(seeds, rules, 2, watch)
+            });
+            (sums.unwrap(), seen.into_inner().unwrap(), longest.get())
+        };
+        let (chunked, seen, longest) = summed(3..15, 5);
+        let (whole, ..) = summed(3..15, 100);
+        assert_eq!(json!(chunked), json!(whole));
+        assert_eq!((chunked.first, chunked.seeds, chunked.violated, longest), (3, 12, 0, 5));
+        assert!(whole.settled > 0 && whole.events > 0 && whole.receipts > 0, "{whole:?}");
+        assert_eq!((seen.len(), seen.iter().max()), (12, Some(&12)));
+        assert!(seen[5..].iter().all(|done| *done > 5), "{seen:?}");
+        assert_ne!(whole.digest, summed(4..16, 100).0.digest);
+    }
+
+    #[test]
+    fn of_many_failed_seeds_the_first_are_kept_and_all_are_counted() {
+        let rules = Rules { rounds: 1, bug: Some(florin_sim::faults::Bug::PayoutRounding) };
+        let play = |seeds, watch: &(dyn Fn(usize) + Sync)| play_all(seeds, rules, 2, watch);
+        let sums = summed(1..61, CHUNK, &|_| {}, &play).unwrap();
+        assert!(sums.violated > SHOWN as u64, "{sums:?}");
+        assert_eq!(sums.failed.len(), SHOWN);
+        assert!(sums.failed.iter().map(|(played, _)| played.seed).is_sorted());
+        assert_eq!(json!(sums)["violated"], sums.violated);
     }
 }

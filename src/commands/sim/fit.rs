@@ -1,25 +1,42 @@
 //! What a surrogate was drawn from, and how far it can be trusted.
 
 use florin_sim::results::Results;
+use florin_sim::surrogate::{Fit, Fitted};
 
 use crate::show::{BAD, DIM, GOOD, HEAD};
 
 /// Nothing where everybody really trained.
 pub(super) fn print(results: &Results) {
-    let Some(fit) = &results.fit else { return };
-    let errors = &fit.errors;
-    let (style, mark) = if fit.holds() { (GOOD, "holds") } else { (BAD, "MISSES") };
+    let Some(first) = results.fits.first().map(|fitted| &fitted.fit) else { return };
     anstream::println!(
         "\n{HEAD}scores were drawn from curves{HEAD:#} {DIM}fitted to {} real games of {} members and {} rounds, held \
          against {} others{DIM:#}",
-        fit.seeds.len() * 2,
-        fit.members,
-        fit.rounds,
-        fit.held_out.len()
+        first.seeds.len() * 2,
+        first.members,
+        first.rounds,
+        first.held_out.len()
     );
-    let curve = &fit.curve;
+    for Fitted { made_honest, fit } in &results.fits {
+        match made_honest {
+            None => anstream::println!("as it is:"),
+            Some(group) => {
+                anstream::println!("with {group} honest, which gains are measured from:")
+            }
+        }
+        one(fit);
+    }
+    if results.scenario.rounds > first.rounds {
+        anstream::println!(
+            "{BAD}rounds after the {}th are drawn on: nothing was held against them{BAD:#}",
+            first.rounds
+        );
+    }
+}
+
+fn one(fit: &Fit) {
+    let (curve, errors) = (&fit.curve, &fit.errors);
     anstream::println!(
-        "a round takes {:.3} × (loss − {:.3})^{:.2} × (1 − loss / {:.2}) × (1 − {:.2} / updates) nats off the loss",
+        "  a round takes {:.3} × (loss − {:.3})^{:.2} × (1 − loss / {:.2}) × (1 − {:.2} / updates) nats off the loss",
         curve.pace,
         curve.floor,
         curve.power,
@@ -28,22 +45,17 @@ pub(super) fn print(results: &Results) {
     );
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
     anstream::println!(
-        "off by {} of the fall of the loss, {} of accuracy, {} of what is spent",
+        "  off by {} of the fall of the loss, {} of accuracy, {} of what is spent",
         percent(errors.loss),
         percent(errors.accuracy),
         percent(errors.spent)
     );
     for (group, error) in &errors.earned {
-        anstream::println!("off by {} of the best group's earnings: {group}", percent(*error));
+        anstream::println!("  off by {} of the best group's earnings: {group}", percent(*error));
     }
+    let (style, mark) = if fit.holds() { (GOOD, "holds") } else { (BAD, "MISSES") };
     anstream::println!(
-        "{style}the fit {mark}{style:#} {DIM}at most {} is let pass{DIM:#}",
+        "  {style}the fit {mark}{style:#} {DIM}at most {} is let pass{DIM:#}",
         percent(fit.error_max)
     );
-    if results.scenario.rounds > fit.rounds {
-        anstream::println!(
-            "{BAD}rounds after the {}th are drawn on: nothing was held against them{BAD:#}",
-            fit.rounds
-        );
-    }
 }

@@ -4,6 +4,7 @@ mod attack;
 mod compare;
 mod faults;
 mod fit;
+mod kept;
 mod replay;
 mod run;
 mod sweep;

@@ -1,7 +1,7 @@
 //! `florin sim run`.
 
 use florin_sim::measure::{Measured, RATIOS};
-use florin_sim::results::{Results, figure};
+use florin_sim::results::{Results, ends, figure};
 
 use super::{PROGRAM, not_written, played, read, threads, tried, with_seeds};
 use crate::cli::SimRun;
@@ -91,10 +91,7 @@ fn mean(measured: Option<&Measured>) -> Cell {
 }
 
 fn range(measured: Option<&Measured>) -> Cell {
-    let text = measured.map_or_else(String::new, |measured| {
-        format!("{} to {}", figure(measured.interval.low), figure(measured.interval.high))
-    });
-    Cell::styled(text, DIM)
+    Cell::styled(measured.map_or_else(String::new, |measured| ends(&measured.interval)), DIM)
 }
 
 fn percent(measured: Option<&Measured>) -> Cell {

@@ -1,23 +1,25 @@
 //! `florin sim sweep`: every combination of some values, each in a folder of its own, which is kept when a sweep is
 //! stopped and asked for again.
 
-use std::fs;
 use std::path::Path;
 
 use florin_protocol::blob_digest;
 use florin_sim::Scenario;
 use florin_sim::draw::{below, stream};
-use florin_sim::results::{Side, figure};
+use florin_sim::measure::Interval;
+use florin_sim::results::{Side, ends, figure};
 use florin_sim::scenario::Change;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::compare::page;
+use super::kept::Kept;
 use super::{
     PROGRAM, not_written, played, read_text, refused, text_of, threads, tried, with_seeds,
 };
 use crate::cli::SimSweep;
 use crate::failure::{Exit, Failure};
-use crate::show::{self, DIM, Table};
+use crate::show::{self, BAD, Cell, DIM, Table};
 
 /// Combinations of one sweep.
 const POINTS_MAX: usize = 10_000;
@@ -45,16 +47,19 @@ pub(super) fn run(command: &SimSweep) -> anyhow::Result<Exit> {
     // All of them are checked before the first is played.
     let scenarios = scenarios.collect::<anyhow::Result<Vec<Scenario>>>()?;
     tried(Some(&command.out))?;
+    let kept = Kept::by_this_program()?;
     let (mut rows, mut sides) = (Vec::new(), Vec::new());
     for (at, (point, scenario)) in points.iter().zip(&scenarios).enumerate() {
         let folder = command.out.join(name_of(point));
-        let found = kept(&folder, scenario);
-        let results = match found {
+        let results = match kept.read(&folder, scenario) {
             Some(results) => results,
             None => {
                 let what = format!("{} of {}", at + 1, points.len());
                 let results = played(scenario, threads(command.play.threads), &what)?;
+                // While the folder is written anew, it holds nothing that could be taken for whole.
+                kept.forget(&folder)?;
                 results.write(&folder, &PROGRAM).map_err(|error| not_written(&error))?;
+                kept.write(&folder, scenario)?;
                 results.to_json(&PROGRAM)
             }
         };
@@ -69,7 +74,12 @@ pub(super) fn run(command: &SimSweep) -> anyhow::Result<Exit> {
         print(&rows);
         anstream::println!("\n{DIM}written to{DIM:#} {}", command.out.display());
     }
-    Ok(Exit::Done)
+    Ok(if rows.iter().all(holds) { Exit::Done } else { Exit::No })
+}
+
+/// Whether every rule of a combination holds, and the fit of a surrogate.
+fn holds(row: &Value) -> bool {
+    row["results"]["holds"] == true
 }
 
 /// A combination's folder, read again for the page.
@@ -176,22 +186,13 @@ fn name_of(point: &Point) -> String {
     format!("{}_{digest}", name.trim_start_matches('.'))
 }
 
-/// What an earlier sweep kept of exactly this scenario, by this program.
-fn kept(folder: &Path, scenario: &Scenario) -> Option<Value> {
-    let results = fs::read_to_string(folder.join("results.json")).ok()?;
-    let results: Value = serde_json::from_str(&results).ok()?;
-    let same = results.get("scenario")? == &serde_json::to_value(scenario).ok()?;
-    let text = |key: &str| results.get(key).and_then(Value::as_str);
-    let ours = text("version") == Some(PROGRAM.version) && text("commit") == Some(PROGRAM.commit);
-    (same && ours).then_some(results)
-}
-
 fn print(rows: &[Value]) {
-    let mut table = Table::new(&["changes", "group", ">profit", ">low", ">high", ">gain"]);
+    let mut table = Table::new(&["changes", "group", ">profit", "95 %", ">gain", ""]);
     for row in rows {
         let changes: Vec<&str> =
             row["changes"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         let mut first = changes.join(" ");
+        let mut mark = if holds(row) { "" } else { "BROKEN" };
         let measures: Vec<&Value> =
             row["results"]["measures"].as_array().into_iter().flatten().collect();
         let of = |measure: &str, group: &Value| {
@@ -199,19 +200,37 @@ fn print(rows: &[Value]) {
         };
         for profit in measures.iter().filter(|m| m["measure"] == "profit") {
             let number = |value: &Value| value.as_f64().map_or_else(String::new, figure);
+            let range = Interval::deserialize(*profit).map(|interval| ends(&interval));
             let gain =
                 of("gain", &profit["group"]).map_or_else(String::new, |m| number(&m["mean"]));
             table.row([
                 std::mem::take(&mut first).into(),
                 profit["group"].as_str().unwrap_or_default().into(),
                 number(&profit["mean"]).into(),
-                number(&profit["low"]).into(),
-                number(&profit["high"]).into(),
+                range.unwrap_or_default().into(),
                 gain.into(),
+                Cell::styled(std::mem::take(&mut mark), BAD),
             ]);
         }
     }
     table.print();
+    for row in rows.iter().filter(|row| !holds(row)) {
+        anstream::println!("{BAD}BROKEN{BAD:#}  {}: {}", told(&row["changes"]), told_rules(row));
+    }
+}
+
+/// Texts of a list, one behind the other.
+fn told(list: &Value) -> String {
+    let texts = list.as_array().into_iter().flatten().filter_map(Value::as_str);
+    texts.collect::<Vec<&str>>().join(" ")
+}
+
+/// The rules that do not hold; where all do, it is the fit that misses.
+fn told_rules(row: &Value) -> String {
+    let rules = row["results"]["rules"].as_array().into_iter().flatten();
+    let broken = rules.filter(|rule| rule["holds"] != true);
+    let broken: Vec<&str> = broken.filter_map(|rule| rule["rule"].as_str()).collect();
+    if broken.is_empty() { "the fit misses".to_owned() } else { broken.join("; ") }
 }
 
 #[cfg(test)]

@@ -290,16 +290,22 @@ fn check_pledge(world: &World, provider: Address) -> Result<(), Rejection> {
     reject(Code::StakeTooSmall, "a stake must be pledged to the task")
 }
 
-/// Every round's report and offer, as they are shown.
+/// Every round's report and offer, as they are shown; and of those that cannot be, why.
 pub(super) fn all_rounds(
     engine: &Engine,
     machine: &Machine,
     world: &World,
-) -> Vec<(Report, Offer)> {
+) -> (Vec<(Report, Offer)>, Vec<String>) {
     let id = world.cast.spec.id();
     let rounds = engine.state().tasks.get(&id).map_or(0, |task| task.past.len());
-    let past = (1..=rounds as u32).map(|round| past::past((engine, machine), id, Round(round)));
-    past.flatten().map(|past| (shown(engine, &past.report, world.bug), past.offer)).collect()
+    let (mut read, mut lost) = (Vec::new(), Vec::new());
+    for round in 1..=rounds as u32 {
+        match past::past((engine, machine), id, Round(round)) {
+            Ok(past) => read.push((shown(engine, &past.report, world.bug), past.offer)),
+            Err(why) => lost.push(format!("round {round}: {why}")),
+        }
+    }
+    (read, lost)
 }
 
 /// A report as it is shown. Planted: everybody's pay is rounded up.

@@ -1,0 +1,148 @@
+//! What a sweep kept of a combination, and whether it is what this program would play now: everything that results follow
+//! from is in one digest, which is written last.
+
+use std::fs;
+use std::path::Path;
+
+use florin_protocol::blob_digest;
+use florin_sim::Scenario;
+use florin_sim::results::{Program, WriteError};
+use serde_json::Value;
+
+use super::{PROGRAM, not_written};
+use crate::failure::Failure;
+
+/// The file that says what a folder's results were made of.
+const MADE_OF: &str = "made-of";
+
+/// Knows what this program plays.
+#[derive(Debug)]
+pub(super) struct Kept {
+    /// Names the program, whatever it was built from.
+    program: String,
+}
+
+impl Kept {
+    /// Of the running program. A commit names it; where files differed from the commit, or there is none, its own bytes do.
+    pub(super) fn by_this_program() -> anyhow::Result<Self> {
+        let bytes = || {
+            let unreadable = |error: std::io::Error| {
+                let why = format!(
+                    "this program cannot read its own file: {error}; without it a sweep cannot tell \
+                     which results are its own. Build from a clean checkout, or run it from a file"
+                );
+                Failure::fault("PROGRAM_UNREADABLE", why)
+            };
+            let path = std::env::current_exe().map_err(unreadable)?;
+            fs::read(path).map_err(unreadable)
+        };
+        Self::of(&PROGRAM, bytes)
+    }
+
+    fn of(
+        program: &Program<'_>,
+        bytes: impl FnOnce() -> Result<Vec<u8>, Failure>,
+    ) -> anyhow::Result<Self> {
+        let Program { version, commit } = program;
+        let own = match program.is_told_by_its_commit() {
+            true => String::new(),
+            false => blob_digest(&bytes()?).to_string(),
+        };
+        Ok(Self { program: format!("{version} {commit} {own}") })
+    }
+
+    /// The results of exactly this scenario by exactly this program, where a folder has them whole.
+    pub(super) fn read(&self, folder: &Path, scenario: &Scenario) -> Option<Value> {
+        let made_of = fs::read_to_string(folder.join(MADE_OF)).ok()?;
+        if made_of != self.made_of(scenario) {
+            return None;
+        }
+        serde_json::from_str(&fs::read_to_string(folder.join("results.json")).ok()?).ok()
+    }
+
+    /// Says that a folder's results are whole.
+    pub(super) fn write(&self, folder: &Path, scenario: &Scenario) -> anyhow::Result<()> {
+        let path = folder.join(MADE_OF);
+        fs::write(&path, self.made_of(scenario)).map_err(|error| unwritten(&path, &error))
+    }
+
+    /// Says nothing any more of a folder that is written anew.
+    pub(super) fn forget(&self, folder: &Path) -> anyhow::Result<()> {
+        let path = folder.join(MADE_OF);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(unwritten(&path, &error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Everything that results follow from: the program, the scenario, and the files that it names. Each part is a digest
+    /// of its own, so that no two lists of parts have the same text.
+    fn made_of(&self, scenario: &Scenario) -> String {
+        let mut parts = vec![self.program.clone(), scenario.to_toml()];
+        parts.extend(scenario.files().flat_map(|(name, text)| [name.to_owned(), text.to_owned()]));
+        let digests = parts.iter().map(|part| blob_digest(part.as_bytes()).to_string());
+        let digests: Vec<String> = digests.collect();
+        format!("{}\n", blob_digest(digests.join(" ").as_bytes()))
+    }
+}
+
+fn unwritten(path: &Path, error: &std::io::Error) -> anyhow::Error {
+    not_written(&WriteError { path: path.to_owned(), why: error.to_string() }).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(commit: &'static str, bytes: &[u8]) -> Kept {
+        let program = Program { version: "1", commit };
+        Kept::of(&program, || Ok(bytes.to_vec())).unwrap()
+    }
+
+    fn scenario(folder: &Path, trace: &str, rounds: u32) -> Scenario {
+        let lines = format!("member,from_s,until_s\n{trace}\n");
+        fs::write(folder.join("days.csv"), lines).unwrap();
+        let text = format!(
+            "name = 'a'\nquestion = 'Again?'\nrounds = {rounds}\n[population.honest]\ncount = 4\n\
+             rows = [20, 40]\nonline = {{ pattern = 'trace', file = 'days.csv' }}"
+        );
+        Scenario::read_in(folder, &text, &[]).unwrap()
+    }
+
+    #[test]
+    fn results_are_kept_only_where_scenario_trace_and_program_are_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let (clean, asked) = (of("0123456789ab", b"x"), scenario(folder, "0,0,900", 2));
+        fs::write(folder.join("results.json"), "{\"holds\": true}").unwrap();
+        assert_eq!(clean.read(folder, &asked), None, "nothing says that the results are whole");
+        clean.write(folder, &asked).unwrap();
+        assert!(clean.read(folder, &asked).is_some());
+        assert!(of("0123456789ab", b"y").read(folder, &asked).is_some(), "another build of it");
+        assert_eq!(of("0123456789ac", b"x").read(folder, &asked), None, "another commit");
+        assert_eq!(clean.read(folder, &scenario(folder, "0,0,900", 3)), None, "another scenario");
+        let moved = scenario(folder, "0,0,901", 2);
+        assert_eq!(clean.read(folder, &moved), None, "another trace of the same name");
+        let version = Program { version: "2", commit: "0123456789ab" };
+        let version = Kept::of(&version, || Ok(Vec::new())).unwrap();
+        assert_eq!(version.read(folder, &asked), None, "another version");
+        clean.forget(folder).unwrap();
+        assert_eq!(clean.read(folder, &asked), None, "it is written anew");
+        clean.forget(folder).unwrap();
+    }
+
+    #[test]
+    fn a_build_of_changed_files_is_known_by_its_bytes() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let asked = scenario(folder, "0,0,900", 2);
+        fs::write(folder.join("results.json"), "{}").unwrap();
+        for commit in ["0123456789ab-changed", "unknown"] {
+            of(commit, b"one build").write(folder, &asked).unwrap();
+            assert!(of(commit, b"one build").read(folder, &asked).is_some());
+            assert_eq!(of(commit, b"another").read(folder, &asked), None, "{commit}");
+        }
+    }
+}
