@@ -4,19 +4,18 @@
 //! signed is in the guard, and an order that was not answered is given again until it is due. One
 //! order has one record: computed again after a crash, the recorded one is handed in.
 
+mod order;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use florin_learning::{Engine, Room};
 use florin_ledger::{Ledger, LedgerError, Refusal, StakeState, Terms};
-use florin_protocol::limits::LAST_UPDATES_BYTES_MAX;
 use florin_protocol::{
-    Address, Amount, BlobRequest, Canonical, Code, Digest, DrawError, Phase, Role, Round, Scope,
-    Signed, Signer, TaskId, TaskSpec, WorkOrder, WorkQuery, WorkRecord, WorkResult, WorkVerdict,
-    draw_rows, round_seed,
+    Address, Amount, Canonical, Code, Phase, Role, Signed, Signer, TaskId, TaskSpec, WorkOrder,
+    WorkQuery, WorkRecord, WorkVerdict,
 };
-use florin_work::{Inputs, LastUpdates, carry_out, model_bytes, update_bytes};
 
 use crate::agent::{AgentError, ClaimError, EXPIRY_MS, draw_pay, register};
 use crate::client::{Client, ClientError};
@@ -162,7 +161,8 @@ pub fn provide(
         guard,
         registered: false,
         interrupted: false,
-        kept: Kept::default(),
+        models: Kept::models(),
+        updates: Kept::updates(),
         serving: BTreeMap::new(),
         over: BTreeSet::new(),
         skipped: BTreeSet::new(),
@@ -201,8 +201,10 @@ struct Server<'a, 'p> {
     /// is back, and patience begins anew. Otherwise a coordinator that is killed while this
     /// provider waits for it, and is back at once, would be asked less and less often.
     interrupted: bool,
-    /// The updates of the last order.
-    kept: Kept,
+    /// The models of the last order.
+    models: Kept,
+    /// Its updates, as far as the next one may name them too.
+    updates: Kept,
     /// Tasks that the stake is pledged to.
     serving: BTreeMap<TaskId, Served>,
     /// Tasks that are over, with their pay drawn.
@@ -473,91 +475,6 @@ impl Server<'_, '_> {
         let ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         (self.tell)(&Event::Worked { round: order.scope.round, units, ms });
         Ok(Ok(record))
-    }
-
-    fn carry_out(
-        &mut self,
-        order: &WorkOrder,
-        served: &mut Served,
-    ) -> Result<Result<WorkResult, String>, ProviderError> {
-        let drawn = match self.drawn(order, served)? {
-            Ok(drawn) => drawn,
-            Err(error) => return Ok(Err(error.to_string())),
-        };
-        let Served { spec, .. } = served;
-        let (model, update) = (model_bytes(spec), update_bytes(spec));
-        let models = model.saturating_mul(order.previous.len() as u64);
-        // Decoded, an update is as long as a model.
-        let decoded = model.max(update);
-        let total = decoded.saturating_mul(order.entries.len() as u64).saturating_add(models);
-        let last = model.saturating_mul(order.last_updates.len() as u64);
-        if total > ORDER_BYTES_MAX || last > LAST_UPDATES_BYTES_MAX {
-            let why =
-                format!("its updates and models have {total} bytes: at most {ORDER_BYTES_MAX}");
-            return Ok(Err(why));
-        }
-        let rows =
-            self.parts.client.blob(order.holdout, spec.holdout.shown_bytes_max(spec.data.width))?;
-        let base = self.fetch(spec.id(), order.base_model, model)?;
-        let previous = order
-            .previous
-            .iter()
-            .map(|digest| self.fetch(spec.id(), *digest, model))
-            .collect::<Result<Vec<_>, _>>()?;
-        let updates = order
-            .entries
-            .iter()
-            .map(|entry| self.fetch(spec.id(), entry.update, update))
-            .collect::<Result<Vec<_>, _>>()?;
-        let last = order
-            .last_updates
-            .iter()
-            .map(|(_, digest)| match self.kept.take(*digest) {
-                Some(bytes) => Ok(bytes),
-                None => self.fetch(spec.id(), *digest, update),
-            })
-            .collect::<Result<Vec<_>, _>>()?;
-        let inputs = Inputs {
-            spec,
-            base: &base,
-            drawn: &drawn,
-            holdout: &rows,
-            entries: &order.entries,
-            updates: &updates,
-            previous: &previous,
-            last: LastUpdates { named: &order.last_updates, bytes: &last },
-            room: &work_room(&self.config.folder),
-        };
-        let outcome = carry_out(&inputs, self.parts.engine);
-        self.kept.keep(order.entries.iter().map(|entry| entry.update), updates);
-        Ok(outcome.map(|outcome| outcome.result).map_err(|error| error.to_string()))
-    }
-
-    /// The rows that the order's round must be judged by: whoever works on others is not paid for it.
-    /// The inner error says why there are none.
-    fn drawn(
-        &self,
-        order: &WorkOrder,
-        served: &mut Served,
-    ) -> Result<Result<Vec<u32>, DrawError>, ProviderError> {
-        let Scope { task, round, .. } = order.scope;
-        while served.read.saturating_add(1) < round.0 {
-            let next = Round(served.read.saturating_add(1));
-            let report = self.parts.client.report(task, next)?.body;
-            served.exposed.extend(&report.holdout.rows);
-            served.read = next.0;
-        }
-        let seed = round_seed(order.scope, &order.commits, &order.entries);
-        Ok(draw_rows(&served.spec.holdout, &served.exposed, seed))
-    }
-
-    fn fetch(&self, task: TaskId, digest: Digest, limit: u64) -> Result<Vec<u8>, ProviderError> {
-        let client = self.parts.client;
-        let (market, sender) = (client.coordinator().market, self.parts.wallet.address());
-        Ok(client.in_time(EXPIRY_MS, |expires| {
-            let request = BlobRequest { market, task, digest, sender, expires };
-            client.work_blob(&self.guard.sign(request), limit)
-        })?)
     }
 
     fn draw(&mut self, task: TaskId) -> Result<(), ProviderError> {

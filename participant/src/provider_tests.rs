@@ -111,6 +111,16 @@ fn verified_work_is_paid_by_the_unit() {
 }
 
 #[test]
+fn a_provider_fetches_each_model_and_each_update_once() {
+    let market = Market::begin(1, true);
+    let other = participant(&market);
+    run(&market, &config(&market), None, &mut Vec::new()).unwrap();
+    other.join().unwrap();
+    // Three rounds had a model each to begin with, and an update each.
+    assert_eq!(market.fetched("work/blob ").len(), 6);
+}
+
+#[test]
 fn a_provider_stopped_after_any_step_stakes_once_and_is_paid_the_same() {
     let count = {
         let market = Market::begin(1, true);

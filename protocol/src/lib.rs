@@ -46,6 +46,7 @@
 mod bytes;
 mod code;
 mod draw;
+mod earlier;
 mod fixed;
 mod format;
 pub mod holdout;
@@ -71,6 +72,7 @@ mod work;
 pub use bytes::{Canonical, DecodeError, blob_digest};
 pub use code::{Code, Rejection};
 pub use draw::{DrawError, draw_rows, round_seed};
+pub use earlier::EarlierUpdates;
 pub use fixed::{FixedError, Micro};
 pub use format::{TOP_K_PERMILLE_MAX, UpdateFormat};
 pub use holdout::{Holdout, RowTree, ShownRow, ShownRows};
@@ -101,4 +103,4 @@ pub use wire::{
     BlobRequest, ClaimProof, EthereumInfo, LedgerInfo, MarketInfo, Phase, TaskSummary, TaskView,
     UploadState, WorkQuery, WorkVerdict,
 };
-pub use work::{WorkOrder, WorkRecord, WorkResult, last_updates};
+pub use work::{WorkOrder, WorkRecord, WorkResult};

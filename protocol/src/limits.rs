@@ -44,5 +44,7 @@ pub const MESSAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Rounds back to which updates are held against what the rounds did to the model.
 pub const PUBLIC_STEPS_MAX: usize = 8;
-/// Updates of the round before are held against those of a round if, decoded, they have at most so many bytes.
+/// Rounds whose updates a round's are held against: the last one that came to something, and the latest behind it.
+pub const LAST_ROUNDS_MAX: usize = 8;
+/// Updates of earlier rounds are held against those of a round as long as, decoded, they have at most so many bytes.
 pub const LAST_UPDATES_BYTES_MAX: u64 = 1024 * 1024 * 1024;

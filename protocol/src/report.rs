@@ -45,7 +45,7 @@ pub enum Origin {
     Update(Address),
     /// What the rounds before did to the model, which everybody knows: one such step, or a mixture.
     PublicSteps,
-    /// The update that this sender sent in the round before, which everybody could read.
+    /// The update that this sender sent in an earlier round, which everybody could read.
     LastUpdate(Address),
 }
 
@@ -265,6 +265,13 @@ impl Canonical for Report {
 impl Report {
     /// The layout this crate writes.
     pub const VERSION: u16 = 1;
+
+    /// Whether the model got better by it: the updates together were worth something. If not, those that were shown
+    /// before it are worth as much to the model as they were.
+    #[must_use]
+    pub fn came_to_something(&self) -> bool {
+        self.valuation.as_ref().is_some_and(|valuation| valuation.total_nano > 0)
+    }
 
     /// The name of a round's settlement: the same whenever it is asked for, so that it can happen only once.
     #[must_use]

@@ -156,7 +156,7 @@ fn treated(treatment: Treatment) -> String {
              everybody knows: it was set aside and is worth nothing."
         ),
         Some(Repeat { of: Origin::LastUpdate(sender), cosine }) => format!(
-            "The update repeats what {sender} sent in the round before (cosine {cosine}), which \
+            "The update repeats what {sender} sent in an earlier round (cosine {cosine}), which \
              everybody could read: it was set aside and is worth nothing."
         ),
         None if treatment.clip < Micro::ONE => format!(
@@ -203,7 +203,7 @@ mod tests {
         let replay = set_aside(Origin::PublicSteps);
         assert!(replay.contains("the rounds before") && replay.contains("0.987654"), "{replay}");
         let last = set_aside(Origin::LastUpdate(Address([7; 20])));
-        assert!(last.contains(&sender) && last.contains("in the round before"), "{last}");
+        assert!(last.contains(&sender) && last.contains("in an earlier round"), "{last}");
         let clipped = treated(Treatment { clip: Micro(432_000), repeats: None });
         assert!(clipped.contains("shortened to 0.432 of its length"), "{clipped}");
         let longer = treated(Treatment { clip: Micro(1_250_000), repeats: None });

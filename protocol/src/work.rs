@@ -1,16 +1,12 @@
 //! Work that the market needs and can check: orders, results and signed records.
 
-use std::collections::BTreeSet;
-
 use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::Canonical;
 use crate::id::{Address, Digest, Market};
-use crate::limits::LAST_UPDATES_BYTES_MAX;
 use crate::message::Scope;
-use crate::report::{Entry, Metrics, Report, Valuation};
-use crate::task::{Protection, Repeats};
+use crate::report::{Entry, Metrics, Valuation};
 use crate::time::Tick;
 
 /// "Value and aggregate this round": what a provider is asked to do, and all that it takes besides the task itself.
@@ -34,35 +30,9 @@ pub struct WorkOrder {
     /// [`PUBLIC_STEPS_MAX`](crate::limits::PUBLIC_STEPS_MAX); none in round 1. From each to the one after it is a public
     /// step, which nobody is paid for twice.
     pub previous: Vec<Digest>,
-    /// The updates of the round before, by [`last_updates`]: their senders and digests, ascending by sender. Everybody
-    /// can read them, so that nobody is paid for those of others.
+    /// The updates of earlier rounds that everybody can read and that nobody but their sender is paid for, by
+    /// [`EarlierUpdates::held_against`](crate::EarlierUpdates::held_against): senders and digests, in that order.
     pub last_updates: Vec<(Address, Digest)>,
-}
-
-/// The updates that a round's are held against because everybody could read them when it began: those of the round
-/// before, whatever it came to, but for what was set aside there: else whoever sends a member's old update once more
-/// would have that member's next one held against it. None in round 1, where the task pays for repeats, and where all
-/// of them, decoded, would have more than [`LAST_UPDATES_BYTES_MAX`] bytes; `model_bytes` is the length of one.
-#[must_use]
-pub fn last_updates(
-    rules: Protection,
-    before: Option<&Report>,
-    model_bytes: u64,
-) -> Vec<(Address, Digest)> {
-    let entries = before.map_or(&[][..], |report| &report.entries);
-    let bytes = u64::try_from(entries.len()).map_or(u64::MAX, |n| model_bytes.saturating_mul(n));
-    if rules.repeats == Repeats::Counted || bytes > LAST_UPDATES_BYTES_MAX {
-        return Vec::new();
-    }
-    let valuation = before.and_then(|report| report.valuation.as_ref());
-    let scores = valuation.map_or(&[][..], |valuation| &valuation.scores);
-    let repeating: BTreeSet<Address> = scores
-        .iter()
-        .filter(|score| score.treatment.repeats.is_some())
-        .map(|score| score.account)
-        .collect();
-    let own_work = entries.iter().filter(|entry| !repeating.contains(&entry.sender));
-    own_work.map(|entry| (entry.sender, entry.update)).collect()
 }
 
 impl Canonical for WorkOrder {

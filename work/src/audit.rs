@@ -3,9 +3,9 @@
 use florin_learning::Engine;
 use florin_protocol::limits::PUBLIC_STEPS_MAX;
 use florin_protocol::{
-    AbandonReason, Address, Canonical, Closing, Code, Digest, Offer, Rejection, Report,
-    RoundOutcome, TaskSpec, UpdateHeader, WorkResult, blob_digest, close_round, draw_rows,
-    last_updates, round_seed,
+    AbandonReason, Address, Canonical, Closing, Code, Digest, EarlierUpdates, Offer, Rejection,
+    Report, RoundOutcome, TaskSpec, UpdateHeader, WorkResult, blob_digest, close_round, draw_rows,
+    round_seed,
 };
 use serde_json::Value;
 
@@ -38,6 +38,8 @@ pub struct AuditInputs<'a> {
     pub before: Option<&'a Report>,
     /// The digests of the models that all earlier rounds began with, the latest first.
     pub earlier: &'a [Digest],
+    /// The updates that all earlier rounds showed.
+    pub shown: &'a EarlierUpdates,
     /// The rows of the holdout that all earlier rounds were judged by, in any order.
     pub exposed: &'a [u32],
     /// The headers of the updates, in the order of the entries.
@@ -106,17 +108,17 @@ type Equal<'a> = dyn FnMut(&str, &dyn ToString, &dyn ToString) + 'a;
 
 /// Whether the updates are held against what everybody could read when the round began.
 fn known(inputs: &AuditInputs<'_>, equal: &mut Equal<'_>) {
-    let AuditInputs { round, before, earlier, .. } = *inputs;
+    let AuditInputs { round, earlier, shown, .. } = *inputs;
     let digests = |of: &dyn Contents| of.iter().map(blob_digest).collect::<Vec<Digest>>();
     let stated: Vec<&Digest> = earlier.iter().take(PUBLIC_STEPS_MAX).collect();
     let given = digests(round.previous);
     equal("earlier base models' bytes", &format!("{stated:?}"), &format!("{given:?}"));
-    let stated = last_updates(round.spec.rounds.protection, before, model_bytes(round.spec));
+    let stated = shown.held_against(round.spec.rounds.protection, model_bytes(round.spec));
     let given: Vec<(Address, Digest)> = round.last.named.to_vec();
-    equal("updates of the round before", &format!("{given:?}"), &format!("{stated:?}"));
+    equal("updates of earlier rounds", &format!("{given:?}"), &format!("{stated:?}"));
     let stated: Vec<Digest> = stated.into_iter().map(|(_, update)| update).collect();
     let given = digests(round.last.bytes);
-    let line = "bytes of the updates of the round before";
+    let line = "bytes of the updates of earlier rounds";
     equal(line, &format!("{stated:?}"), &format!("{given:?}"));
 }
 

@@ -46,27 +46,82 @@ fn what_somebody_sent_a_round_before_is_not_paid_again() {
     let report = world.report(Ok(&world.outcome().result));
     let audited = AuditInputs { round: inputs, ..world.audited(&report, &shown, &[]) };
     let found = audit_round(&audited, &mut Reference::new()).unwrap();
-    assert_eq!(found[0].line, "updates of the round before");
+    assert_eq!(found[0].line, "updates of earlier rounds");
     let inputs = Inputs { last: LastUpdates { bytes: &NOTHING, ..last }, ..inputs };
     let error = carry_out(&inputs, &mut Reference::new()).unwrap_err();
     assert!(matches!(error, WorkError::Count { entries: 1, updates: 0 }), "{error}");
 }
 
-#[test]
-fn a_round_is_held_against_what_others_worked_out_before_it() {
+const RULES: Protection = Protection { clip: Clip::Median, repeats: Repeats::SetAside };
+
+/// Who sent the updates that a round behind these is held against, each of so many bytes.
+fn senders(reports: &[Report], bytes: u64) -> Vec<u8> {
+    let held = EarlierUpdates::of(reports).held_against(RULES, bytes);
+    held.iter().map(|(sender, _)| sender.0[0]).collect()
+}
+
+/// The report of a round in which these sent updates, the first the first to commit, that came to so much together.
+fn came(by: &[u8], total_nano: i64) -> Report {
     let world = world();
-    let rules = Protection { clip: Clip::Median, repeats: Repeats::SetAside };
     let mut report = world.report(Ok(&world.outcome().result));
-    let all: Vec<_> = report.entries.iter().map(|e| (e.sender, e.update)).collect();
-    assert_eq!(last_updates(rules, Some(&report), 1_000), all);
-    assert_eq!(last_updates(rules, None, 1_000), []);
-    assert_eq!(last_updates(rules, Some(&report), limits::LAST_UPDATES_BYTES_MAX), []);
-    let counted = Protection { repeats: Repeats::Counted, ..rules };
-    assert_eq!(last_updates(counted, Some(&report), 1_000), []);
-    // Whoever sends a member's old update again does not make that member a copier.
+    let entry = report.entries[0].clone();
+    let orders = by.iter().zip(1..);
+    let entries = orders.map(|(by, order)| {
+        let sender = Address([*by; 20]);
+        Entry { sender, order, update: Digest([*by; 32]), ..entry.clone() }
+    });
+    report.entries = entries.collect();
+    report.entries.sort_by_key(|entry| entry.sender);
+    let valuation = report.valuation.as_mut().unwrap();
+    valuation.total_nano = total_nano;
+    let score = valuation.scores[0];
+    let scores = report.entries.iter();
+    valuation.scores = scores.map(|entry| Scored { account: entry.sender, ..score }).collect();
+    report
+}
+
+#[test]
+fn a_round_is_held_against_all_that_was_shown_since_the_model_got_better() {
+    let unvalued = |report: &Report| Report { valuation: None, ..report.clone() };
+    let (first, second) = (came(&[3, 1], 10), came(&[4, 2, 5], 20));
+    assert!(senders(&[], 1).is_empty());
+    // In the order of their commits, and nothing from before the last round that came to something.
+    assert_eq!(senders(std::slice::from_ref(&first), 1), [3, 1]);
+    assert_eq!(senders(&[first.clone(), second.clone()], 1), [4, 2, 5]);
+    // A round that came to nothing, or was given up, left the model as it was.
+    for nothing in [came(&[4, 2, 5], 0), came(&[4, 2, 5], -7), unvalued(&second)] {
+        let mut reports = vec![first.clone(), nothing.clone()];
+        assert_eq!(senders(&reports, 1), [3, 1, 4, 2, 5]);
+        reports.push(nothing);
+        assert_eq!(senders(&reports, 1), [3, 1, 4, 2, 5, 4, 2, 5]);
+        reports.push(second.clone());
+        assert_eq!(senders(&reports, 1), [4, 2, 5]);
+    }
+    // Also where none has come to something yet.
+    assert_eq!(senders(&[unvalued(&first), unvalued(&second)], 1), [3, 1, 4, 2, 5]);
+}
+
+#[test]
+fn what_was_set_aside_holds_nobody_back_and_where_repeats_count_nothing_does() {
+    let mut report = came(&[3, 1], 10);
     let scores = &mut report.valuation.as_mut().unwrap().scores;
+    // Whoever sends a member's old update again does not make that member a copier.
     scores[0].treatment.repeats = Some(Repeat { of: Origin::PublicSteps, cosine: Micro::ONE });
-    assert_eq!(last_updates(rules, Some(&report), 1_000), all[1..]);
-    report.valuation = None;
-    assert_eq!(last_updates(rules, Some(&report), 1_000), all);
+    let report = std::slice::from_ref(&report);
+    assert_eq!(senders(report, 1), [3]);
+    let counted = Protection { repeats: Repeats::Counted, ..RULES };
+    assert_eq!(EarlierUpdates::of(report).held_against(counted, 1), []);
+}
+
+#[test]
+fn rounds_that_fail_push_out_neither_the_last_that_did_not_nor_the_latest() {
+    let numbered = |n: u8| Report { valuation: None, ..came(&[n], 0) };
+    let mut reports = vec![came(&[100, 101], 10)];
+    reports.extend((1..=10).map(numbered));
+    assert_eq!(senders(&reports, 1), [100, 101, 4, 5, 6, 7, 8, 9, 10]);
+    // Room for five: the first round, and the latest three. For one: the first does not fit, the latest does.
+    let room = |updates: u64| limits::LAST_UPDATES_BYTES_MAX / updates;
+    assert_eq!(senders(&reports, room(5)), [100, 101, 8, 9, 10]);
+    assert_eq!(senders(&reports, room(1)), [10]);
+    assert!(senders(&reports, limits::LAST_UPDATES_BYTES_MAX + 1).is_empty());
 }

@@ -40,13 +40,13 @@ pub struct Inputs<'a> {
     /// The models that the rounds before began with, the latest first, at most
     /// [`PUBLIC_STEPS_MAX`](florin_protocol::limits::PUBLIC_STEPS_MAX).
     pub previous: &'a dyn Contents,
-    /// The updates of the round before, which everybody could read: [`florin_protocol::last_updates`].
+    /// The updates of earlier rounds, which everybody could read: [`florin_protocol::EarlierUpdates`].
     pub last: LastUpdates<'a>,
     /// Where the decoded updates lie while they are worked with. It changes no bit of the outcome.
     pub room: &'a Room,
 }
 
-/// The updates of the round before.
+/// Updates of earlier rounds.
 #[derive(Clone, Copy)]
 pub struct LastUpdates<'a> {
     /// Who sent which: senders and digests, as the order names them.
@@ -233,7 +233,7 @@ fn steps(inputs: &Inputs<'_>, base: &[f32], room: &Room) -> Result<Rows, WorkErr
     Ok(steps)
 }
 
-/// The updates of the round before, decoded. Theirs was checked when it came.
+/// The updates of earlier rounds, decoded. Theirs was checked when it came.
 fn last_updates(inputs: &Inputs<'_>, parameters: usize, room: &Room) -> Result<Rows, WorkError> {
     let Inputs { spec, last, .. } = *inputs;
     if last.named.len() != last.bytes.len() {
@@ -242,7 +242,7 @@ fn last_updates(inputs: &Inputs<'_>, parameters: usize, room: &Room) -> Result<R
     let mut updates = Rows::zeros(last.named.len(), parameters, room)?;
     for (at, ((sender, _), bytes)) in last.named.iter().zip(last.bytes.iter()).enumerate() {
         decode_update_into(spec, bytes, updates.row_mut(at)).map_err(|source| {
-            WorkError::Input { what: format!("update of {sender} in the round before"), source }
+            WorkError::Input { what: format!("update of {sender} in an earlier round"), source }
         })?;
     }
     Ok(updates)
@@ -321,7 +321,7 @@ fn said(repeats: Option<Repeat>) -> String {
             format!("the update of {sender} (cosine {cosine})")
         }
         Some(Repeat { of: Origin::LastUpdate(sender), cosine }) => {
-            format!("the update of {sender} in the round before (cosine {cosine})")
+            format!("the update of {sender} in an earlier round (cosine {cosine})")
         }
     }
 }

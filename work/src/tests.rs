@@ -17,6 +17,8 @@ pub(crate) struct World {
     headers: Vec<UpdateHeader>,
     pub(crate) entries: Vec<Entry>,
     pub(crate) updates: Vec<Vec<u8>>,
+    /// By earlier rounds.
+    shown: EarlierUpdates,
 }
 
 /// An update's delta, where it is one.
@@ -165,7 +167,8 @@ pub(crate) fn world_of(digits: &Dataset, shards: &[Option<Dataset>]) -> World {
             order: u32::from(header.sender.0[0]) - 9,
         })
         .collect();
-    World { spec, base, committed, offer, headers, entries, updates }
+    let shown = EarlierUpdates::default();
+    World { spec, base, committed, offer, headers, entries, updates, shown }
 }
 
 impl World {
@@ -250,6 +253,7 @@ impl World {
             report,
             before: None,
             earlier: &[],
+            shown: &self.shown,
             exposed,
             headers: &self.headers,
         }

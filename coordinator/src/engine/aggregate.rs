@@ -158,6 +158,7 @@ impl TaskState {
         let round = report.scope.round;
         self.paid = [report.data_total, report.infrastructure_total];
         self.exposed.extend(&report.holdout.rows);
+        self.earlier.pass(&report);
         self.authors.extend(running.records.iter().map(|(_, record)| record.body.provider));
         let digest = report.digest();
         self.past.push(Ended { report: digest, model: report.model, settled, kept: None });

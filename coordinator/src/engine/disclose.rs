@@ -3,8 +3,7 @@
 
 use florin_protocol::limits::PUBLIC_STEPS_MAX;
 use florin_protocol::{
-    Address, Code, Digest, Rejection, Round, TaskId, Tick, WorkOrder, draw_rows, last_updates,
-    round_seed,
+    Address, Code, Digest, Rejection, Round, TaskId, Tick, WorkOrder, draw_rows, round_seed,
 };
 
 use super::event::Verdict;
@@ -72,11 +71,7 @@ impl TaskState {
             entries: self.entries(running),
             due: now.after_ms(self.spec.rounds.value_ms),
             previous: self.earlier_models(),
-            last_updates: last_updates(
-                self.spec.rounds.protection,
-                self.last().map(|past| &past.report),
-                self.model_bytes,
-            ),
+            last_updates: self.earlier.held_against(self.spec.rounds.protection, self.model_bytes),
         };
         self.public.insert(shown);
         self.order_work(order);

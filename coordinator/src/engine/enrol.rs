@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use florin_protocol::limits::{BLOB_BYTES_MAX, ENROLLED_MAX};
 use florin_protocol::{
-    Address, Amount, Code, Digest, Enrol, Registration, Rejection, Role, Round, TaskId, TaskSpec,
-    Tick,
+    Address, Amount, Code, Digest, EarlierUpdates, Enrol, Registration, Rejection, Role, Round,
+    TaskId, TaskSpec, Tick,
 };
 
 use super::event::Verdict;
@@ -157,6 +157,7 @@ impl Engine {
             stage: Stage::AwaitingBlobs,
             past: Vec::new(),
             whole: BTreeMap::new(),
+            earlier: EarlierUpdates::default(),
             paid: [Amount::ZERO; 2],
             standings: None,
             exposed: BTreeSet::new(),

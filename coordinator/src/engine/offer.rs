@@ -1,6 +1,6 @@
 //! Opening a round: enough participants, a fair draw, and the offer.
 
-use florin_protocol::{Address, Digest, Offer, Round, Scope, Tick};
+use florin_protocol::{Address, Digest, EarlierUpdates, Offer, Round, Scope, Tick};
 
 use super::enrol::last_start;
 use super::state::{Running, Stage, TaskState};
@@ -72,6 +72,7 @@ impl TaskState {
     pub(super) fn end(&mut self) {
         self.stage = Stage::Closing;
         self.exposed.clear();
+        self.earlier = EarlierUpdates::default();
     }
 
     fn open_round(&mut self, now: Tick) {

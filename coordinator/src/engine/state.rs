@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use florin_protocol::{
-    Address, Amount, Canonical, Code, Commit, Digest, Offer, Receipt, Registration, Rejection,
-    Report, Role, Round, RoundOutcome, Scope, Signed, Standing, TaskId, TaskSpec, Tick,
+    Address, Amount, Canonical, Code, Commit, Digest, EarlierUpdates, Offer, Receipt, Registration,
+    Rejection, Report, Role, Round, RoundOutcome, Scope, Signed, Standing, TaskId, TaskSpec, Tick,
     UpdateHeader, UpdateId, WorkOrder, WorkRecord, WorkResult,
 };
 
@@ -74,6 +74,8 @@ pub struct TaskState {
     pub past: Vec<Ended>,
     /// Those of them that are here whole: not kept as blobs yet, or still needed.
     pub whole: BTreeMap<Round, Past>,
+    /// The updates of rounds with a report that the next round's are held against.
+    pub earlier: EarlierUpdates,
     /// Paid by all reports, for data and for infrastructure.
     pub paid: [Amount; 2],
     /// The standings that claims are proven by, once a settlement is final.

@@ -20,7 +20,7 @@ const EXPECTED_GROWTH_PARTS: u64 = 2;
 
 /// The form of a state's bytes. Grows whenever [`State`] gets other fields, or its rules make something else of the same
 /// events: a snapshot of another version is not used.
-pub const STATE_VERSION: u32 = 3;
+pub const STATE_VERSION: u32 = 4;
 
 /// A state as a snapshot holds it.
 #[must_use]

@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 use std::fs::{self, File};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,6 +27,8 @@ const CHUNK_BYTES: usize = 256 * 1024;
 pub struct Blobs {
     root: PathBuf,
     partial: PathBuf,
+    /// What the names of this life's unfinished files begin with.
+    life: u64,
     next: AtomicU64,
     packs: Packs,
     pub(super) bucket: Option<Bucket>,
@@ -104,7 +107,9 @@ impl Blobs {
         let packs = Packs::open(Arc::new(Local(packs)))?;
         sync_folder(root)?;
         let (root, next, fetching) = (root.to_owned(), AtomicU64::new(0), Fetching::default());
-        Ok(Self { root, partial, next, packs, bucket, fetching })
+        // The standard library's only source of a number that nobody else has.
+        let life = RandomState::new().build_hasher().finish();
+        Ok(Self { root, partial, life, next, packs, bucket, fetching })
     }
 
     pub(super) fn root(&self) -> &Path {
@@ -135,8 +140,15 @@ impl Blobs {
         Ok(BlobWriter { held, hasher: blake3::Hasher::new(), bytes: 0, carried: None })
     }
 
+    /// A name that no unfinished file has or ever had, in this life or an earlier one: a removed name may be back after a
+    /// power cut, and what is renamed under it then would be another file.
+    fn unfinished(&self) -> PathBuf {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        self.partial.join(format!("{:016x}-{number}", self.life))
+    }
+
     fn partial_file(&self) -> io::Result<Partial> {
-        let path = self.partial.join(self.next.fetch_add(1, Ordering::Relaxed).to_string());
+        let path = self.unfinished();
         let file = File::options().create_new(true).read(true).write(true).open(&path)?;
         Ok(Partial { file, path })
     }
@@ -149,7 +161,7 @@ impl Blobs {
         hasher: blake3::Hasher,
         bytes: u64,
     ) -> Result<BlobWriter, BlobError> {
-        let path = self.partial.join(self.next.fetch_add(1, Ordering::Relaxed).to_string());
+        let path = self.unfinished();
         fs::rename(from, &path)?;
         let held = Held::File(Partial { file, path });
         Ok(BlobWriter { held, hasher, bytes, carried: Some(carried) })
@@ -472,6 +484,31 @@ mod tests {
             assert_eq!(blobs.read(digest).unwrap(), bytes);
             assert_eq!(*blobs.map(digest).unwrap(), *bytes);
         }
+    }
+
+    #[test]
+    fn no_unfinished_file_has_a_name_that_one_had_before_the_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = |writer: &BlobWriter| match &writer.held {
+            Held::File(partial) => partial.path.file_name().unwrap().to_owned(),
+            Held::Memory(..) => panic!("it is small"),
+        };
+        let mut names = std::collections::BTreeSet::new();
+        for _life in 0..3 {
+            let blobs = Blobs::open(dir.path()).unwrap();
+            // The same blob twice at once, and a small one that is taken over from an upload.
+            let mut writers = [(); 2].map(|()| blobs.writer(LARGE as u64).unwrap());
+            for writer in &mut writers {
+                writer.write(&[7; LARGE]).unwrap();
+                assert!(names.insert(name(writer)), "{names:?}");
+            }
+            let upload = dir.path().join("upload");
+            let file = File::create_new(&upload).unwrap();
+            let carried = blobs.carry(Digest([7; 32]), &file, 0).unwrap();
+            let taken = blobs.adopt(&upload, (file, carried), blake3::Hasher::new(), 0).unwrap();
+            assert!(names.insert(name(&taken)), "{names:?}");
+        }
+        assert_eq!(names.len(), 9);
     }
 
     #[test]

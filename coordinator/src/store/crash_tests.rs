@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex};
 
 use florin_protocol::{Digest, blob_digest};
 
+use super::blobs::BlobError;
 use super::history::{self, Fold, keep_so_many};
 use super::journal::tests::{OWNER, record};
 use super::journal::{Journal, OpenError, Record};
@@ -92,7 +93,7 @@ struct Recorder {
     content: Mutex<Content>,
     ops: Mutex<Vec<Op>>,
     bug: Bug,
-    /// Syncs fail, and what they should have written is forgotten.
+    /// Syncs fail, what they should have written is forgotten, and the process is dead before it cuts anything off.
     forgets: Mutex<bool>,
 }
 
@@ -104,6 +105,10 @@ impl Recorder {
 
     fn log(&self, op: Op) {
         self.ops.lock().unwrap().push(op);
+    }
+
+    fn forget(&self, forgets: bool) {
+        *self.forgets.lock().unwrap() = forgets;
     }
 
     fn name(&self, name: Name) {
@@ -148,6 +153,9 @@ impl Disk for Handle {
         Ok(())
     }
     fn truncate(&mut self, length: u64) -> io::Result<()> {
+        if *self.recorder.forgets.lock().unwrap() {
+            return Err(io::Error::other("the process is dead"));
+        }
         let length = length as usize;
         self.recorder.content.lock().unwrap().files[self.inode].resize(length, 0);
         self.recorder.log(Op::Truncate(self.inode, length));
@@ -362,10 +370,25 @@ fn write_history(bug: Bug, dice: &mut Dice) -> Written {
     let recorder = Recorder::holding(Content::default(), bug);
     let folder: Arc<dyn Volume> = Arc::new(Folder(Arc::clone(&recorder)));
     let (mut records, mut blobs) = (All::new(), BTreeMap::new());
-    for _life in 0..=dice.roll(2) {
+    let mut failed: BTreeMap<Digest, Vec<u8>> = BTreeMap::new();
+    for life in 0..=dice.roll(3) {
+        if life > 0 && dice.roll(4) == 0 {
+            // A start whose own syncs fail ends there.
+            recorder.forget(true);
+            assert!(open(&folder).is_err());
+            drop(Packs::open(Arc::clone(&folder)));
+            recorder.forget(false);
+        }
         let (read, mut journal) = open(&folder).unwrap();
         assert_eq!(read, records);
+        recorder.log(Op::Records(records.len()));
         let packs = Packs::open(Arc::clone(&folder)).unwrap();
+        // What is here is acknowledged to whoever brings it once more.
+        failed
+            .keys()
+            .filter(|blob| packs.contains(**blob))
+            .for_each(|blob| recorder.log(Op::Blob(*blob)));
+        blobs.append(&mut failed);
         for _ in 0..4 + dice.roll(8) {
             match dice.roll(6) {
                 0 => {
@@ -378,6 +401,16 @@ fn write_history(bug: Bug, dice: &mut Dice) -> Written {
                 1 => blobs.extend([put(&recorder, &packs, dice)]),
                 _ => append(&recorder, &mut journal, &mut records, dice),
             }
+        }
+        if dice.keeps() {
+            // The last syncs fail, and the process ends.
+            recorder.forget(true);
+            records.push(record(9));
+            journal.append(&[record(9)]).unwrap_err();
+            failed.extend((0..dice.roll(3)).map(|_| any_blob(dice)));
+            failed.values().for_each(|blob| drop(bring(&packs, blob).unwrap_err()));
+            drop(packs);
+            recorder.forget(false);
         }
     }
     let ops = recorder.ops.lock().unwrap().clone();
@@ -397,12 +430,21 @@ fn append(recorder: &Recorder, journal: &mut Journal, records: &mut All, dice: &
     }
 }
 
-fn put(recorder: &Recorder, packs: &Packs, dice: &mut Dice) -> (Digest, Vec<u8>) {
+fn any_blob(dice: &mut Dice) -> (Digest, Vec<u8>) {
     let bytes: Vec<u8> = (0..50 + dice.roll(1_500)).map(|_| dice.roll(256) as u8).collect();
-    let digest = blob_digest(&bytes);
+    (blob_digest(&bytes), bytes)
+}
+
+fn bring(packs: &Packs, bytes: &[u8]) -> Result<Digest, BlobError> {
     let (done, answer) = channel();
-    packs.append(bytes.clone(), digest, Box::new(move |result| done.send(result).unwrap()));
-    answer.recv().unwrap().unwrap();
+    let done = Box::new(move |result| done.send(result).unwrap());
+    packs.append(bytes.to_vec(), blob_digest(bytes), done);
+    answer.recv().unwrap()
+}
+
+fn put(recorder: &Recorder, packs: &Packs, dice: &mut Dice) -> (Digest, Vec<u8>) {
+    let (digest, bytes) = any_blob(dice);
+    bring(packs, &bytes).unwrap();
     recorder.log(Op::Blob(digest));
     (digest, bytes)
 }
@@ -476,9 +518,9 @@ fn a_record_whose_sync_failed_is_written_again_by_the_start_that_takes_it_for_hi
     let folder: Arc<dyn Volume> = Arc::new(Folder(Arc::clone(&recorder)));
     let (_, mut journal) = open(&folder).unwrap();
     journal.append(&[record(1)]).unwrap();
-    *recorder.forgets.lock().unwrap() = true;
+    recorder.forget(true);
     journal.append(&[record(2)]).unwrap_err();
-    *recorder.forgets.lock().unwrap() = false;
+    recorder.forget(false);
     drop(journal);
     // The process ends and the power does not: the system still shows what it has forgotten to write.
     let (all, mut journal) = open(&folder).unwrap();
@@ -489,6 +531,34 @@ fn a_record_whose_sync_failed_is_written_again_by_the_start_that_takes_it_for_hi
     let (content, _) = image(&Content::default(), &ops, &mut Dice(1));
     let folder: Arc<dyn Volume> = Arc::new(Folder(Recorder::holding(content, Bug::None)));
     assert_eq!(open(&folder).unwrap().0, [record(1), record(2), record(3)]);
+}
+
+#[test]
+fn a_blob_whose_sync_failed_is_written_again_by_the_start_that_finds_it() {
+    let recorder = Recorder::holding(Content::default(), Bug::None);
+    let folder: Arc<dyn Volume> = Arc::new(Folder(Arc::clone(&recorder)));
+    let packs = Packs::open(Arc::clone(&folder)).unwrap();
+    let (before, failed) = (b"before".as_slice(), b"failed".as_slice());
+    bring(&packs, before).unwrap();
+    recorder.forget(true);
+    bring(&packs, failed).unwrap_err();
+    // As long as it is not cut off, nothing goes on behind it, nor in another pack.
+    bring(&packs, b"next").unwrap_err();
+    drop(packs);
+    recorder.forget(false);
+    // The process has ended and the power has not: the system still shows what it has forgotten to write, and whoever
+    // brings it once more is told that it is here.
+    let packs = Packs::open(Arc::clone(&folder)).unwrap();
+    assert!(packs.contains(blob_digest(failed)) && !packs.contains(blob_digest(b"next")));
+    drop(packs);
+    // Now the power fails, when everything that was told is synced.
+    let ops = recorder.ops.lock().unwrap().clone();
+    let (content, _) = image(&Content::default(), &ops, &mut Dice(1));
+    let folder: Arc<dyn Volume> = Arc::new(Folder(Recorder::holding(content, Bug::None)));
+    let packs = Packs::open(folder).unwrap();
+    for bytes in [before, failed] {
+        assert_eq!(packs.read(blob_digest(bytes)).unwrap().unwrap(), bytes);
+    }
 }
 
 #[test]

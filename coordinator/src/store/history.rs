@@ -4,7 +4,7 @@
 //! it and more records will do, and in the end all records from the first. What cannot be read back to the last record
 //! that a snapshot stands behind is refused: a shorter history is another one.
 
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use florin_protocol::Digest;
 use super::frames::{Layout, Position, Reader, head, is_headless};
 use super::journal::{Journal, OpenError, Record, Since};
 use super::snapshot::{self, Snapshot};
-use super::volume::{Disk, Volume};
+use super::volume::{Disk, Volume, write_stretch_again};
 use super::{IDENTITY_FILE, newest};
 
 const FIRST: &str = "journal";
@@ -117,18 +117,9 @@ pub fn open<S>(
     }
     // What a process that was killed had written and not synced is history from now on. Only the last record can be that,
     // and its sync may have failed: then the system has forgotten that it is not on the disk.
-    write_again(volume_ref, &name, end.last, end.length).map_err(failed)?;
+    write_stretch_again(volume_ref, &name, end.last, end.length).map_err(failed)?;
     disk.sync().and_then(|()| volume.sync()).map_err(failed)?;
     Ok((state, Journal::at(Arc::clone(volume), owner, disk, &end)))
-}
-
-/// Writes a stretch of a file at its place once more.
-fn write_again(volume: &dyn Volume, name: &str, from: u64, to: u64) -> io::Result<()> {
-    let (mut file, _) = volume.open(name)?;
-    file.seek(SeekFrom::Start(from))?;
-    let mut bytes = Vec::new();
-    file.take(to.saturating_sub(from)).read_to_end(&mut bytes)?;
-    volume.write_again(name, from, &bytes)
 }
 
 /// Reads a history back without changing anything. `until` is where to stop: a segment and a length of it.

@@ -96,6 +96,8 @@ fn a_file_that_is_named_almost_like_one_of_ours_is_none_of_ours() {
         assert_eq!(snapshot::number(stray), None, "{stray}");
         fs::write(dir.path().join(stray), b"a copy").unwrap();
     }
+    // A folder is no segment, whatever it is called.
+    fs::create_dir(dir.path().join(segment(99))).unwrap();
     let zero = format!("{PREFIX}{:020}", 0);
     assert_eq!(number(&zero), None, "the first segment has another name");
     assert_eq!(open_all(dir.path()).unwrap(), all);

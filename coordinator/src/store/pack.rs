@@ -4,6 +4,10 @@
 //! A frame is `length (u32) | digest | bytes`. A pack is only ever appended to. What a crash can leave is a tail of frames
 //! that nobody was told of: when a folder is opened, the newest pack is hashed through, and what lies behind its last whole
 //! blob is cut off. Whole blobs behind damage are [found](super::scan) and kept.
+//!
+//! From then on they count as durable. The last batch of them may not be: its sync may have failed, after which the system
+//! takes it for written, and the process may have died before it cut the batch off. So a start writes it again. No batch
+//! follows one that failed, in this pack or the next, before that one is cut off: only the newest pack ends like this.
 
 use std::collections::BTreeMap;
 use std::io::{self, SeekFrom};
@@ -16,7 +20,7 @@ use florin_protocol::Digest;
 use super::blobs::BlobError;
 use super::is_full;
 use super::scan::{self, HEAD_BYTES, Scan};
-use super::volume::{Disk, Volume};
+use super::volume::{Disk, Volume, write_stretch_again};
 
 /// Largest blob that goes into a pack, in bytes: larger ones have a file of their own.
 pub const PACKED_BYTES_MAX: usize = 128 * 1024;
@@ -85,6 +89,8 @@ impl Packs {
             begun: newest.is_some(),
             disk: None,
             length: 0,
+            left: false,
+            spent: false,
         };
         let thread = std::thread::Builder::new()
             .name("florin-packs".to_owned())
@@ -196,7 +202,7 @@ fn read_pack(
 }
 
 /// Cuts a torn end off the newest pack, and makes durable what is left: what a process that was killed had written and
-/// not synced is in the index from now on.
+/// not synced is in the index from now on, and so is what it could not sync.
 fn settle(volume: &dyn Volume, name: &str, found: &Scan) -> io::Result<()> {
     let Scan { end: whole, size, finished, .. } = *found;
     let mut disk = volume.append_to(name)?;
@@ -205,6 +211,7 @@ fn settle(volume: &dyn Volume, name: &str, found: &Scan) -> io::Result<()> {
         tracing::warn!(pack = %pack.display(), whole, size, "cut off blobs that were never acknowledged");
         disk.truncate(whole)?;
     }
+    write_stretch_again(volume, name, found.last(BATCH_MAX), whole)?;
     disk.sync()?;
     volume.sync()
 }
@@ -251,9 +258,14 @@ struct Appender {
     pack: u32,
     /// Whether that pack is there, from this life or an earlier one.
     begun: bool,
-    /// None until the first blob, and after a failure: then another pack is begun.
+    /// None until the first blob, and where another pack is to be begun.
     disk: Option<Box<dyn Disk>>,
+    /// Bytes of it that are durable: whole blobs.
     length: u64,
+    /// What a batch left that failed is still behind them.
+    left: bool,
+    /// A sync failed: what is cut off is not written over.
+    spent: bool,
 }
 
 impl Appender {
@@ -297,43 +309,58 @@ impl Appender {
             places.push((job.digest, Place { pack: self.pack, offset, length }));
             Ok(length)
         });
-        let length = match written {
+        let synced = match written {
+            Ok(length) => disk.sync().map(|()| length).inspect_err(|_| {
+                // The system may have dropped the pages: a second fsync would lie, so this pack ends here.
+                self.spent = true;
+            }),
+            error => error,
+        };
+        let length = match synced {
             Ok(length) => length,
             Err(error) => {
-                // Half a batch is nobody's. If it cannot be taken back, the pack is left as it is.
-                if disk.truncate(self.length).is_err() {
-                    self.disk = None;
+                self.left = true;
+                if let Err(stays) = self.take_back() {
+                    tracing::warn!(%stays, pack = self.pack, "a failed batch is not cut off yet");
                 }
                 return Err(error);
             }
         };
-        if let Err(error) = disk.sync() {
-            // The system may have dropped the pages: a second fsync would lie, so this pack ends here. A start must not
-            // take what is left of the batch for durable.
-            if let Err(left) = disk.truncate(self.length) {
-                tracing::warn!(%left, pack = self.pack, "blobs that were not acknowledged stay in a pack");
-            }
-            self.disk = None;
-            return Err(error);
-        }
         self.length = length;
         self.index.write().unwrap_or_else(PoisonError::into_inner).extend(places);
         Ok(())
     }
 
-    /// Opens a pack of its own for this process, and the next one when it is long.
+    /// Cuts off what a batch left that failed, for good: were it back after a power cut, it would stand among what is
+    /// written next. Half a batch is nobody's.
+    fn take_back(&mut self) -> io::Result<()> {
+        if let Some(disk) = self.disk.as_mut().filter(|_| self.left) {
+            disk.truncate(self.length)?;
+            disk.sync()?;
+            self.left = false;
+        }
+        Ok(())
+    }
+
+    /// Opens a pack of its own for this process, and the next one when it is long or a sync failed.
     fn make_ready(&mut self) -> io::Result<()> {
-        if self.disk.is_some() && self.length < PACK_BYTES_MAX {
+        // Until that is done nothing else is written, not to another pack either: a start looks for such an end in the
+        // newest only.
+        self.take_back()?;
+        if self.disk.is_some() && self.length < PACK_BYTES_MAX && !self.spent {
             return Ok(());
         }
+        self.disk = None;
         if self.begun {
             self.pack =
                 self.pack.checked_add(1).ok_or_else(|| io::Error::other("too many packs"))?;
         }
         self.begun = true;
-        self.disk = Some(self.volume.append_to(&name(self.pack))?);
-        self.length = 0;
-        self.volume.sync()
+        let disk = self.volume.append_to(&name(self.pack))?;
+        // A pack whose name is not durable takes nothing.
+        self.volume.sync()?;
+        (self.disk, self.length, self.spent) = (Some(disk), 0, false);
+        Ok(())
     }
 }
 

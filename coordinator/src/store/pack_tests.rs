@@ -109,6 +109,22 @@ fn a_failed_write_loses_nothing_else_and_is_not_acknowledged() {
 }
 
 #[test]
+fn a_pack_whose_name_is_not_durable_takes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let synced = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&synced);
+    let packs = open_on(Meddled::on(dir.path(), move |doing| {
+        let first =
+            matches!(doing, Doing::SyncNames) && counter.fetch_add(1, Ordering::SeqCst) == 0;
+        if first { Err(Refused(0, io::Error::other("EIO"))) } else { Ok(()) }
+    }));
+    append(&packs, &blob(1)).unwrap_err();
+    let kept = append(&packs, &blob(2)).unwrap();
+    assert_eq!(synced.load(Ordering::SeqCst), 2, "the name of the pack that took it was synced");
+    assert_eq!(packs.read(kept).unwrap().unwrap(), blob(2));
+}
+
+#[test]
 fn many_at_once_share_their_syncs() {
     let dir = tempfile::tempdir().unwrap();
     let syncs = Arc::new(AtomicUsize::new(0));

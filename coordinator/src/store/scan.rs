@@ -57,6 +57,14 @@ pub(super) struct Scan {
     pub(super) finished: bool,
 }
 
+impl Scan {
+    /// Where the last `count` whole blobs begin, with their heads.
+    pub(super) fn last(&self, count: usize) -> u64 {
+        let first = self.whole.get(self.whole.len().saturating_sub(count)..).and_then(<[_]>::first);
+        first.map_or(self.end, |found| found.offset.saturating_sub(HEAD_BYTES as u64))
+    }
+}
+
 /// What the heads say that is there, without a look at the blobs; `None` where they do not lead to the file's end.
 pub(super) fn heads(volume: &dyn Volume, name: &str) -> io::Result<Option<Vec<Found>>> {
     let (file, size) = volume.open(name)?;

@@ -5,6 +5,9 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 
+/// Bytes that are written again at once.
+const AGAIN_BYTES: u64 = 1024 * 1024;
+
 /// Where bytes are appended: a file, or a test's broken disk.
 pub trait Disk: Send {
     /// Writes all bytes at the end.
@@ -107,6 +110,31 @@ pub(super) fn write_whole(
     volume.sync()
 }
 
+/// Writes a stretch of a file at its place once more, so that the next sync makes it durable whatever became of those
+/// before: see [`Volume::write_again`].
+pub(super) fn write_stretch_again(
+    volume: &dyn Volume,
+    name: &str,
+    from: u64,
+    to: u64,
+) -> io::Result<()> {
+    let (mut file, _) = volume.open(name)?;
+    file.seek(SeekFrom::Start(from))?;
+    let mut at = from;
+    let mut piece = Vec::new();
+    while at < to {
+        piece.clear();
+        let bytes = to.saturating_sub(at).min(AGAIN_BYTES);
+        file.by_ref().take(bytes).read_to_end(&mut piece)?;
+        if piece.is_empty() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        volume.write_again(name, at, &piece)?;
+        at = at.saturating_add(piece.len() as u64);
+    }
+    Ok(())
+}
+
 /// A folder on this machine, which exists.
 #[derive(Clone, Debug)]
 pub struct Local(pub PathBuf);
@@ -119,8 +147,11 @@ impl Volume for Local {
     fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.0)? {
-            // What is not UTF-8 is none of ours.
-            names.extend(entry?.file_name().into_string().ok());
+            let entry = entry?;
+            // A folder is no file, whatever it is called, and what is not UTF-8 is none of ours.
+            if !entry.file_type()?.is_dir() {
+                names.extend(entry.file_name().into_string().ok());
+            }
         }
         Ok(names)
     }

@@ -8,6 +8,7 @@ mod bucket_service;
 mod cheats_in_every_format;
 mod document;
 mod door_stays_open;
+mod earlier_updates_are_named;
 mod http2_has_the_same_limits;
 mod ledger_decides;
 mod limits_hold;

@@ -40,7 +40,7 @@ async fn a_whole_task_is_run_settled_proved_and_audited() {
 /// Every report is signed, chained, and what an auditor recomputes from public bytes.
 async fn check_reports(shop: &Shop, key: NodeKey) {
     let mut before: Option<Report> = None;
-    let (mut named, mut last) = (Vec::new(), Vec::new());
+    let (mut shown, mut named, mut last) = (EarlierUpdates::default(), Vec::new(), Vec::new());
     let (mut earlier, mut previous, mut exposed) = (Vec::new(), Vec::new(), Vec::new());
     for round in 1..=2 {
         let path = |what: &str| format!("tasks/{}/rounds/{round}/{what}", shop.id);
@@ -74,6 +74,7 @@ async fn check_reports(shop: &Shop, key: NodeKey) {
             report: &report,
             before: before.as_ref(),
             earlier: &earlier,
+            shown: &shown,
             exposed: &exposed,
             headers: &headers,
         };
@@ -84,8 +85,11 @@ async fn check_reports(shop: &Shop, key: NodeKey) {
         exposed.extend(&report.holdout.rows);
         earlier.insert(0, report.base_model);
         previous.insert(0, base);
-        named = report.entries.iter().map(|entry| (entry.sender, entry.update)).collect();
-        last = updates;
+        shown.pass(&report);
+        // The first committed first.
+        let mut sent: Vec<(Entry, Vec<u8>)> = report.entries.iter().cloned().zip(updates).collect();
+        sent.sort_by_key(|(entry, _)| entry.order);
+        (named, last) = sent.into_iter().map(|(of, bytes)| ((of.sender, of.update), bytes)).unzip();
         before = Some(report);
     }
 }

@@ -29,8 +29,8 @@ use florin_learning::Engine;
 use florin_ledger::{Ledger, LedgerError};
 use florin_protocol::limits::PUBLIC_STEPS_MAX;
 use florin_protocol::{
-    Address, Canonical, Digest, NodeKey, Offer, Receipt, Report, Role, Round, RoundOutcome, Scope,
-    Signed, TaskId, TaskSpec, TaskView, UpdateHeader, last_updates,
+    Address, Canonical, Digest, EarlierUpdates, NodeKey, Offer, Receipt, Report, Role, Round,
+    RoundOutcome, Scope, Signed, TaskId, TaskSpec, TaskView, UpdateHeader,
 };
 use florin_work::{
     AuditInputs, Difference, Inputs, LastUpdates, Spot, Spotted, WorkError,
@@ -38,7 +38,7 @@ use florin_work::{
 };
 
 use crate::client::{Client, ClientError};
-use crate::kept::Kept;
+use crate::kept::{Fetched, Kept, NO_MODEL, views};
 use crate::provider::{ORDER_BYTES_MAX, work_room};
 use crate::recheck::{difference, recheck};
 
@@ -235,16 +235,14 @@ fn chain_broken(report: &Report, before: Digest) -> RoundAudit {
 
 /// What a round was computed from.
 struct Bytes {
-    base: Vec<u8>,
+    /// The model that it began with, and those that the rounds before began with, the latest first, as many as count.
+    models: Vec<Fetched>,
     /// The rows that judge it; empty where too few updates came.
     shown: Vec<u8>,
-    updates: Vec<Vec<u8>>,
-    /// The models that the rounds before began with, the latest first, as many as count.
-    previous: Vec<Vec<u8>>,
-    /// Whose updates of the round before this round's are held against, and their digests.
+    /// Its updates, and behind them those of earlier rounds that they are held against.
+    updates: Vec<Fetched>,
+    /// Who sent these, and their digests.
     named: Vec<(Address, Digest)>,
-    /// Their bytes.
-    last: Vec<Vec<u8>>,
 }
 
 /// What a round's report says of itself and its neighbours.
@@ -261,10 +259,14 @@ struct Auditor<'a> {
     spec: &'a TaskSpec,
     /// Digests of the models that the rounds before began with, the latest first.
     earlier: Vec<Digest>,
+    /// The updates that they showed.
+    shown: EarlierUpdates,
     /// The rows of the holdout that judged the rounds before.
     exposed: Vec<u32>,
-    /// The updates of the round that was recomputed last.
-    kept: Kept,
+    /// The models of the round that was recomputed last.
+    models: Kept,
+    /// Its updates, as far as the next one may be held against them.
+    updates: Kept,
     spot: Option<Spot>,
     scratch: &'a Path,
     keys: BTreeMap<(Address, Role), Option<NodeKey>>,
@@ -283,15 +285,30 @@ impl<'a> Auditor<'a> {
         let (keys, paid) = (BTreeMap::new(), BTreeMap::new());
         let (earlier, exposed, untold) = (Vec::new(), Vec::new(), Vec::new());
         let (spot, scratch) = (scrutiny.spot, scrutiny.scratch.unwrap_or(Path::new(".")));
-        let spec = &view.spec;
-        let kept = Kept::default();
-        Self { client, ledger, spec, earlier, exposed, kept, spot, scratch, keys, paid, untold }
+        let (spec, shown) = (&view.spec, EarlierUpdates::default());
+        let (models, updates) = (Kept::models(), Kept::updates());
+        Self {
+            client,
+            ledger,
+            spec,
+            earlier,
+            shown,
+            exposed,
+            models,
+            updates,
+            spot,
+            scratch,
+            keys,
+            paid,
+            untold,
+        }
     }
 
     /// Goes on to the round after this one.
     fn pass(&mut self, report: &Report) {
         self.earlier.insert(0, report.base_model);
         self.exposed.extend(&report.holdout.rows);
+        self.shown.pass(report);
     }
 
     fn audit(
@@ -310,11 +327,10 @@ impl<'a> Auditor<'a> {
         let headers: Vec<UpdateHeader> = headers.into_iter().map(|signed| signed.body).collect();
         let papers = Papers { report, before, offer: &offer, headers: &headers };
         let mut spotted = None;
-        let recomputed = match self.bytes(report, before, &mut found)? {
+        let recomputed = match self.bytes(report, &mut found)? {
             Some(bytes) if found.is_empty() => {
                 spotted = self.recompute(&papers, &bytes, engine, &mut found)?;
-                let digests = report.entries.iter().map(|entry| entry.update);
-                self.kept.keep(digests, bytes.updates);
+                self.keep(report, &bytes);
                 true
             }
             _ => false,
@@ -391,9 +407,8 @@ impl<'a> Auditor<'a> {
     /// The base model, the updates and the rows, if they are there and have the digests that the
     /// report says. The rows have proofs instead, which are looked at when they are used.
     fn bytes(
-        &mut self,
+        &self,
         report: &Report,
-        before: Option<&Report>,
         found: &mut Vec<Difference>,
     ) -> Result<Option<Bytes>, AuditError> {
         let limit = florin_work::model_bytes(self.spec);
@@ -407,36 +422,40 @@ impl<'a> Auditor<'a> {
             found.push(line);
             return Ok(None);
         }
-        let base = self.blob("base_model", report.base_model, limit, found)?;
-        let mut updates = Vec::with_capacity(report.entries.len());
-        for (i, entry) in report.entries.iter().enumerate() {
-            let line = format!("entries[{i}].update");
-            updates.extend(self.blob(&line, entry.update, of_update, found)?);
-        }
-        let known = self.earlier.iter().take(PUBLIC_STEPS_MAX);
-        let mut previous = Vec::with_capacity(known.len());
-        for digest in known.clone() {
-            previous.extend(self.blob("an earlier base_model", *digest, limit, found)?);
-        }
-        let named = last_updates(self.spec.rounds.protection, before, limit);
-        let mut last = Vec::with_capacity(named.len());
-        for (sender, digest) in &named {
-            let line = format!("the update of {sender} in the round before");
-            last.extend(match self.kept.take(*digest) {
-                Some(bytes) => Some(bytes),
-                None => self.blob(&line, *digest, of_update, found)?,
-            });
-        }
-        let complete = updates.len() == report.entries.len()
-            && previous.len() == known.len()
-            && last.len() == named.len();
-        let shown = self.shown(report, found)?;
-        let both = base.filter(|_| complete).zip(shown);
-        Ok(both.map(|(base, shown)| Bytes { base, shown, updates, previous, named, last }))
+        let began = self.earlier.iter().take(PUBLIC_STEPS_MAX).copied();
+        let began: Vec<Digest> = [report.base_model].into_iter().chain(began).collect();
+        let models = self.models.with_others(began.iter().copied(), |at, digest| {
+            let line = if at == 0 { "base_model" } else { "an earlier base_model" };
+            self.blob(line, digest, limit, found)
+        })?;
+        let named = self.shown.held_against(self.spec.rounds.protection, limit);
+        let sent = report.entries.iter().map(|entry| entry.update);
+        let sent = sent.chain(named.iter().map(|(_, update)| *update));
+        let updates = self.updates.with_others(sent, |at, digest| {
+            let line = match at.checked_sub(report.entries.len()).and_then(|at| named.get(at)) {
+                None => format!("entries[{at}].update"),
+                Some((sender, _)) => format!("the update of {sender} in an earlier round"),
+            };
+            self.blob(&line, digest, of_update, found)
+        })?;
+        let complete = models.len() == began.len()
+            && updates.len() == report.entries.len().saturating_add(named.len());
+        let shown = self.shown_rows(report, found)?.filter(|_| complete);
+        Ok(shown.map(|shown| Bytes { models, shown, updates, named }))
+    }
+
+    /// Keeps what the next round may need too: after one that came to nothing it is held against the same updates and
+    /// those of this one.
+    fn keep(&mut self, report: &Report, bytes: &Bytes) {
+        let Bytes { models, updates, .. } = bytes;
+        let better = report.came_to_something();
+        let wanted = if better { report.entries.len() } else { updates.len() };
+        self.models.keep(models);
+        self.updates.keep(updates.get(..wanted).unwrap_or_default());
     }
 
     /// The rows that judge the round, if some were drawn.
-    fn shown(
+    fn shown_rows(
         &self,
         report: &Report,
         found: &mut Vec<Difference>,
@@ -486,7 +505,10 @@ impl<'a> Auditor<'a> {
         found: &mut Vec<Difference>,
     ) -> Result<Option<Spotted>, AuditError> {
         let Papers { report, before, offer, headers } = *papers;
-        let Bytes { base, shown, updates, previous, named, last } = bytes;
+        let Bytes { models, shown, updates, named } = bytes;
+        let (began, sent) = (views(models), views(updates));
+        let (base, previous) = began.split_first().unwrap_or((&NO_MODEL, &[]));
+        let (own, last) = sent.split_at(report.entries.len().min(sent.len()));
         let room = work_room(self.scratch);
         let inputs = AuditInputs {
             round: Inputs {
@@ -495,15 +517,16 @@ impl<'a> Auditor<'a> {
                 drawn: &report.holdout.rows,
                 holdout: shown,
                 entries: &report.entries,
-                updates,
-                previous,
-                last: LastUpdates { named, bytes: last },
+                updates: &own,
+                previous: &previous,
+                last: LastUpdates { named, bytes: &last },
                 room: &room,
             },
             offer,
             report,
             before,
             earlier: &self.earlier,
+            shown: &self.shown,
             exposed: &self.exposed,
             headers,
         };

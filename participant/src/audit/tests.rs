@@ -109,6 +109,26 @@ fn an_honest_task_is_recomputed_without_a_difference() {
 }
 
 #[test]
+fn an_audit_fetches_each_model_and_each_update_once_also_behind_a_round_that_came_to_nothing() {
+    for abandons in [false, true] {
+        let market = Market::begin(1, false);
+        if abandons {
+            market.lie(Lie::Abandons);
+        }
+        play(&market, usize::MAX);
+        let by_others = market.fetched("blobs/").len();
+        let report = audit(&market, None).unwrap();
+        // What is said of the second round is that it was given up for no reason.
+        let found: Vec<usize> = report.rounds.iter().map(|round| round.differences.len()).collect();
+        assert_eq!(found, [0, usize::from(abandons), 0], "{report:?}");
+        // Three rounds had an update each; a round that is given up ends with the model that it began with.
+        let models = if abandons { 2 } else { 3 };
+        let fetched = market.fetched("blobs/").len() - by_others;
+        assert_eq!(fetched, models + 3, "abandons: {abandons}");
+    }
+}
+
+#[test]
 fn a_settled_round_is_recomputed_while_the_next_ones_are_still_to_come() {
     let market = Market::begin(1, false);
     for rounds in 1..=2 {

@@ -6,15 +6,14 @@ use std::sync::Arc;
 
 use florin_learning::{EngineKind, engine};
 use florin_ledger::{Claim, Ledger, LocalChain, Settlement};
-use florin_protocol::limits::PUBLIC_STEPS_MAX;
 use florin_protocol::{
     AbandonReason, Address, Amount, BlobRequest, Canonical, ClaimProof, Closing, Code, Commit,
     Digest, Enrol, Entry, LedgerInfo, MarketInfo, Missing, NodeSigner, Offer, Phase, Receipt,
     Registration, Rejection, Report, Role, Round, RoundOutcome, Scope, Signed, Signer, TaskSpec,
     TaskSummary, TaskView, Tick, UpdateHeader, WorkOrder, WorkQuery, WorkRecord, WorkResult,
-    WorkVerdict, blob_digest, close_round, last_updates, totals_tree,
+    WorkVerdict, blob_digest, close_round, totals_tree,
 };
-use florin_work::{Committed, Inputs, LastUpdates, Outcome, carry_out, initial_model, model_bytes};
+use florin_work::{Committed, Inputs, LastUpdates, Outcome, carry_out, initial_model};
 use serde::Serialize;
 
 pub(crate) use super::lie::Lie;
@@ -155,6 +154,7 @@ impl State {
             ["work", "blob"] => {
                 let said: Signed<BlobRequest> = serde_json::from_slice(body).map_err(read)?;
                 self.expire(said.body.expires)?;
+                self.heard.push(format!("work/blob {}", said.body.digest));
                 return self.blob(said.body.digest);
             }
             ["work"] => {
@@ -376,17 +376,6 @@ impl State {
         } else {
             self.settle(&[]);
         }
-    }
-
-    /// What the rounds before began with, the latest first.
-    fn earlier_models(&self) -> Vec<Digest> {
-        let latest = self.past.iter().rev().take(PUBLIC_STEPS_MAX);
-        latest.map(|past| past.report.base_model).collect()
-    }
-
-    fn last_updates(&self) -> Vec<(Address, Digest)> {
-        let before = self.past.last().map(|past| &past.report);
-        last_updates(self.spec.rounds.protection, before, model_bytes(&self.spec))
     }
 
     fn record(&mut self, said: &Signed<WorkRecord>) -> Answer {

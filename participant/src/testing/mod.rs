@@ -3,6 +3,7 @@
 //! unless a test asks it to lie.
 
 mod coordinator;
+mod earlier;
 mod lie;
 mod rows;
 mod server;
@@ -178,6 +179,15 @@ impl Market {
     pub(crate) fn pass_commit_deadline(&self) {
         self.state.0.lock().unwrap().pass_commit_deadline();
         self.state.1.notify_all();
+    }
+
+    /// The digests of all blobs that were asked for by a route, each as often as it was.
+    pub(crate) fn fetched(&self, route: &str) -> Vec<String> {
+        let state = self.state.0.lock().unwrap();
+        let asked = state.heard.iter().filter_map(|line| line.split_once(route));
+        let mut asked: Vec<String> = asked.map(|(_, digest)| digest.to_owned()).collect();
+        asked.sort_unstable();
+        asked
     }
 
     /// How many requests began so: `POST tasks/…/commits`.

@@ -52,6 +52,23 @@ impl Gram {
         rest
     }
 
+    /// Whether the product of two vectors is there; one that is nothing counts as missing.
+    pub(super) fn has(&self, i: usize, j: usize) -> bool {
+        self.at(i, j).abs() > 0.0
+    }
+
+    /// Puts in the product of two vectors, which was left out.
+    pub(super) fn set(&mut self, (i, j): (usize, usize), product: f64) {
+        self.products[i * self.side + j] = product;
+        self.products[j * self.side + i] = product;
+    }
+
+    /// The matrix of these vectors alone, in this order.
+    pub(super) fn part(&self, of: &[usize]) -> Self {
+        let products = of.iter().flat_map(|&i| of.iter().map(move |&j| self.at(i, j))).collect();
+        Self { side: of.len(), products, dimensions: self.dimensions }
+    }
+
     /// How many numbers a vector has.
     #[must_use]
     pub fn dimensions(&self) -> usize {

@@ -1,6 +1,6 @@
 //! What is done to a round's updates before they are valued, so that nobody gains by how it sends its work.
 //!
-//! First, an update that repeats an earlier commit, somebody else's update of the round before or the public steps of
+//! First, an update that repeats an earlier commit, somebody else's update of an earlier round or the public steps of
 //! the rounds before is **set aside**: it becomes zero, and its rows do not count. Then all updates are brought to the length of the cohort's median: **clipped**, or
 //! lengthened. Both are pure functions of decoded updates, rows and the order of commits; coordinator, provider and
 //! auditor come to the same bits.
@@ -8,6 +8,7 @@
 mod clip;
 mod gram;
 mod likeness;
+mod public;
 mod repeats;
 #[cfg(test)]
 mod tests;
@@ -21,9 +22,9 @@ use florin_protocol::{
 pub use clip::{clip_factor, median_norm, rescale};
 pub use gram::Gram;
 pub use likeness::{Likeness, SAME_COSINE, SAME_COSINE_SMALL, likeness, mixture};
+pub use public::{Public, republished};
 pub use repeats::{
-    Found, NOISY_AGREEMENT, NOISY_COSINE, NOISY_OWN, Public, REPLAY_COSINE, REPLAY_OWN, repeats,
-    replays, republished,
+    Found, NOISY_AGREEMENT, NOISY_COSINE, NOISY_OWN, REPLAY_COSINE, REPLAY_OWN, repeats, replays,
 };
 
 /// A model has that many parameters for every public step that is looked for, or else one step only: mixtures of many
@@ -55,7 +56,7 @@ impl Protected {
 pub struct Known {
     /// What the rounds before did to the model, the latest first.
     pub steps: Rows,
-    /// Who sent the updates of the round before.
+    /// Who sent the updates of earlier rounds, in the order in which they were sent.
     pub senders: Vec<Address>,
     /// These updates.
     pub updates: Rows,
@@ -95,6 +96,7 @@ fn find(entries: &[Entry], rows: &[u64], deltas: &Rows, known: &Known) -> Vec<Op
         steps: entries.len()..last,
         updates: last..vectors.len(),
         same_sender: &same_sender,
+        vectors: &vectors,
     };
     let gram = Gram::apart(&vectors, known.updates.len());
     let found = repeats(&gram, rows, &orders, &public);

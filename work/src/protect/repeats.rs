@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::{Gram, Likeness, likeness, mixture};
+use super::{Gram, Likeness, Public, likeness, mixture, republished};
 
 /// Cosine with an earlier update from which a copy under noise is looked for.
 pub const NOISY_COSINE: f64 = 0.85;
@@ -65,42 +65,13 @@ pub fn replays(
     (same || near && one.any(|step| step.is_replay())).then_some(cosine)
 }
 
-/// What everybody could read when a round began, by the numbers of its vectors in the matrix.
-#[derive(Debug, Clone)]
-pub struct Public<'a> {
-    /// The public steps, the latest first.
-    pub steps: Range<usize>,
-    /// The updates of the round before.
-    pub updates: Range<usize>,
-    /// For each of those the update of this round that has the same sender, if there is one: a member's own work of the
-    /// round before may look like its work of this one.
-    pub same_sender: &'a [Option<usize>],
-}
-
-/// The first update that somebody else sent in the round before and that update `later` is a copy of.
-#[must_use]
-pub fn republished(
+/// The earlier one of a pair, where the later one is a copy of it.
+pub(super) fn copied(
     gram: &Gram,
     beyond: &Gram,
     rows: &[u64],
-    public: &Public<'_>,
-    later: usize,
+    pair: (usize, usize),
 ) -> Option<Found> {
-    let others = public.updates.clone().zip(public.same_sender);
-    let mut others = others.filter(|(_, own)| **own != Some(later));
-    others.find_map(|(earlier, own)| {
-        if gram.cosine(later, earlier) <= NOISY_COSINE {
-            return None;
-        }
-        // What its sender did since has the same own part: it does not say what is common.
-        let mut witnesses = rows.to_vec();
-        own.and_then(|own| witnesses.get_mut(own)).into_iter().for_each(|rows| *rows = 0);
-        copied(gram, beyond, &witnesses, (later, earlier))
-    })
-}
-
-/// The earlier one of a pair, where the later one is a copy of it.
-fn copied(gram: &Gram, beyond: &Gram, rows: &[u64], pair: (usize, usize)) -> Option<Found> {
     let (later, of) = pair;
     let cosine = gram.cosine(later, of);
     // Cheap, and nothing below it can be a copy.
@@ -108,7 +79,7 @@ fn copied(gram: &Gram, beyond: &Gram, rows: &[u64], pair: (usize, usize)) -> Opt
     (near && likeness(gram, beyond, rows, pair).is_copy()).then_some(Found { of, cosine })
 }
 
-/// For each update what it repeats: the public steps, an update that somebody else sent in the round before, or else the
+/// For each update what it repeats: the public steps, an update that somebody else sent in an earlier round, or else the
 /// earliest commit that it is a copy of. `orders` are the places of the commits; the updates are the first vectors of the
 /// matrix.
 #[must_use]
@@ -121,9 +92,9 @@ pub fn repeats(
     let mut by_order: Vec<usize> = (0..rows.len()).collect();
     by_order.sort_by_key(|&i| (orders[i], i));
     let steps = &public.steps;
-    let beyond = gram.beyond(steps.clone());
+    let (mut gram, mut beyond) = (gram.clone(), gram.beyond(steps.clone()));
     let replay = |later| {
-        let cosine = replays(gram, &beyond, rows, steps.clone(), later)?;
+        let cosine = replays(&gram, &beyond, rows, steps.clone(), later)?;
         Some(Found { of: steps.start, cosine })
     };
     let mut found: Vec<Option<Found>> = (0..rows.len()).map(replay).collect();
@@ -132,7 +103,7 @@ pub fn repeats(
     let is_found = found.iter().map(Option::is_some);
     witnesses.iter_mut().zip(is_found).filter(|(_, found)| *found).for_each(|(rows, _)| *rows = 0);
     for (later, found) in found.iter_mut().enumerate().filter(|(_, found)| found.is_none()) {
-        *found = republished(gram, &beyond, &witnesses, public, later);
+        *found = republished(&mut gram, &mut beyond, &witnesses, public, later);
         if found.is_some() {
             witnesses[later] = 0;
         }
@@ -141,11 +112,27 @@ pub fn repeats(
         if found[later].is_some() {
             continue;
         }
-        let mut pairs = by_order[..place].iter().map(|&earlier| (later, earlier));
-        found[later] = pairs.find_map(|pair| copied(gram, &beyond, &witnesses, pair));
-        if found[later].is_some() {
+        let repeat = by_order[..place].iter().find_map(|&earlier| {
+            let copy = copied(&gram, &beyond, &witnesses, (later, earlier))?;
+            // Whoever committed a member's own earlier update first is not the first to have sent it.
+            let origin = origin(&found, earlier);
+            let own = public.is_own(&mut gram, &mut beyond, &witnesses, (later, origin));
+            (!own).then_some(copy)
+        });
+        if repeat.is_some() {
             witnesses[later] = 0;
         }
+        found[later] = repeat;
     }
     found
+}
+
+/// What update `at` is a copy of in the end: itself where it repeats nothing.
+fn origin(found: &[Option<Found>], at: usize) -> usize {
+    let mut at = at;
+    // A copy is always of an earlier commit, or of something that is no update of this round.
+    while let Some(Some(Found { of, .. })) = found.get(at) {
+        at = *of;
+    }
+    at
 }

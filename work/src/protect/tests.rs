@@ -27,7 +27,7 @@ fn knowing(steps: Vec<Vec<f32>>) -> Known {
 }
 
 fn only(steps: std::ops::Range<usize>) -> Public<'static> {
-    Public { updates: steps.end..steps.end, steps, same_sender: &[] }
+    Public { updates: steps.end..steps.end, steps, same_sender: &[], vectors: &[] }
 }
 
 #[test]
@@ -281,6 +281,70 @@ fn what_somebody_else_sent_a_round_before_is_nobodys_work() {
     assert_eq!(held.repeats[..4], [None; 4], "seed {seed}");
     let rules = Protection { repeats: Repeats::Counted, ..WHOLE };
     assert_eq!(protect(rules, &entries, updates.into(), &known).repeats, [None; 6]);
+}
+
+/// What each of six members repeats. The first three have something in common, the others are alike; `sent` are updates
+/// of earlier rounds, and `now` changes those of this one.
+fn held(
+    seed: u64,
+    sent: impl Fn(&[Vec<f32>], &[f32]) -> Vec<(u8, Vec<f32>)>,
+    now: impl Fn(&mut [Vec<f32>], &[f32]),
+) -> Vec<Option<Origin>> {
+    let mut draw = Draw::new(seed, 0);
+    let common = direction(&mut draw);
+    let mut updates = alike_in_part(&mut draw, &common, 6);
+    let noise = direction(&mut draw);
+    let (senders, earlier): (Vec<u8>, Vec<Vec<f32>>) = sent(&updates, &noise).into_iter().unzip();
+    now(&mut updates, &noise);
+    // The last commits first.
+    let entries: Vec<Entry> = (1..=6).map(|n| entry(n, 10, u32::from(7 - n))).collect();
+    let senders = senders.into_iter().map(|n| Address([n; 20])).collect();
+    let known = Known { senders, updates: earlier.into(), ..knowing(vec![]) };
+    let held = protect(WHOLE, &entries, updates.into(), &known);
+    held.repeats.iter().map(|found| found.map(|found| found.of)).collect()
+}
+
+fn under(noise: &[f32], update: &[f32]) -> Vec<f32> {
+    update.iter().zip(noise).map(|(update, noise)| update + 0.15 * noise).collect()
+}
+
+/// How a copier hides what it copies.
+type Hide = fn(&[f32], &[f32]) -> Vec<f32>;
+
+const HIDDEN: [Hide; 2] = [|_, update| update.to_vec(), under];
+
+#[test]
+fn who_repeats_a_members_update_in_a_round_that_comes_to_nothing_makes_no_copier_of_it() {
+    let seed = 11;
+    let last = |n: u8| Some(Origin::LastUpdate(Address([n; 20])));
+    for hide in HIDDEN {
+        // The first sent it, then the ninth: nobody set that aside. The first sends much the same again, the second what
+        // the ninth did.
+        let both =
+            |all: &[Vec<f32>], noise: &[f32]| vec![(1, all[0].clone()), (9, hide(noise, &all[0]))];
+        let again = |all: &mut [Vec<f32>], noise: &[f32]| all[1] = hide(noise, &all[0]);
+        assert_eq!(held(seed, both, again), [None, last(1), None, None, None, None], "seed {seed}");
+        // Whoever sends something later is its copier, also where it sends it twice.
+        let swapped =
+            |all: &[Vec<f32>], noise: &[f32]| vec![(9, all[0].clone()), (1, hide(noise, &all[0]))];
+        assert_eq!(held(seed, swapped, |_, _| ())[0], last(9), "seed {seed}");
+    }
+}
+
+#[test]
+fn who_commits_a_members_earlier_update_first_makes_no_copier_of_it() {
+    let seed = 12;
+    let last = |n: u8| Some(Origin::LastUpdate(Address([n; 20])));
+    for hide in HIDDEN {
+        let sent = |all: &[Vec<f32>], _: &[f32]| vec![(1, all[0].clone())];
+        // The sixth commits before the first.
+        let again = |all: &mut [Vec<f32>], noise: &[f32]| all[5] = hide(noise, &all[0]);
+        let found = held(seed, sent, again);
+        assert_eq!(found, [None, None, None, None, None, last(1)], "seed {seed}");
+    }
+    // Had it sent nothing before, the earliest commit would own the work.
+    let found = held(seed, |_, _| Vec::new(), |all, _| all[5] = all[0].clone());
+    assert_eq!(found[0], Some(Origin::Update(Address([6; 20]))), "seed {seed}");
 }
 
 #[test]

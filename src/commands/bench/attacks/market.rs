@@ -7,10 +7,10 @@ use florin_learning::mapped::MEMORY;
 use florin_learning::{Dataset, Reference};
 use florin_protocol::limits::PUBLIC_STEPS_MAX;
 use florin_protocol::{
-    Address, Aggregation, Amount, Budget, Canonical, ChainId, Closing, DataSchema, Digest, Entry,
-    Estimator, Holdout, Market as Name, Micro, Model, Offer, Protection, Report, Round, RoundRules,
-    SPEC_VERSION, Scope, Scored, Standing, TaskSpec, Tick, Training, UpdateFormat, blob_digest,
-    close_round, draw_rows, last_updates, round_seed,
+    Address, Aggregation, Amount, Budget, Canonical, ChainId, Closing, DataSchema, Digest,
+    EarlierUpdates, Entry, Estimator, Holdout, Market as Name, Micro, Model, Offer, Protection,
+    Report, Round, RoundRules, SPEC_VERSION, Scope, Scored, Standing, TaskSpec, Tick, Training,
+    UpdateFormat, blob_digest, close_round, draw_rows, round_seed,
 };
 use florin_work::{
     Committed, Inputs, LastUpdates, carry_out, check_model, clip_update, encode, model_bytes,
@@ -42,7 +42,9 @@ pub(super) struct Market {
     /// What the rounds before began with, the latest first.
     previous: Vec<Vec<u8>>,
     before: Option<Report>,
-    /// The updates of the round before.
+    /// The updates that they showed.
+    shown: EarlierUpdates,
+    /// The bytes of these.
     last: BTreeMap<Digest, Vec<u8>>,
     engine: Reference,
 }
@@ -138,6 +140,7 @@ impl Market {
             base: Vec::new(),
             previous: Vec::new(),
             before: None,
+            shown: EarlierUpdates::default(),
             last: BTreeMap::new(),
             engine: Reference::new(),
         };
@@ -217,16 +220,24 @@ impl Market {
             work: &[],
         })?;
         self.previous.insert(0, std::mem::replace(&mut self.base, outcome.model));
-        let digests = report.entries.iter().map(|entry| entry.update);
-        self.last = digests.zip(updates).collect();
-        self.before = Some(report);
+        self.keep(report, updates);
         Ok(outcome.result.valuation.scores)
     }
 
-    /// The updates of the round before that this one's are held against.
+    /// Goes on to the next round, which is held against these updates too.
+    fn keep(&mut self, report: Report, updates: Vec<Vec<u8>>) {
+        self.shown.pass(&report);
+        if report.came_to_something() {
+            self.last.clear();
+        }
+        self.last.extend(report.entries.iter().map(|entry| entry.update).zip(updates));
+        self.before = Some(report);
+    }
+
+    /// The updates of earlier rounds that this one's are held against.
     fn last_updates(&self) -> (Vec<(Address, Digest)>, Vec<Vec<u8>>) {
         let rules = self.spec.rounds.protection;
-        let named = last_updates(rules, self.before.as_ref(), model_bytes(&self.spec));
+        let named = self.shown.held_against(rules, model_bytes(&self.spec));
         let bytes = named.iter().filter_map(|(_, update)| self.last.get(update).cloned());
         let bytes = bytes.collect();
         (named, bytes)

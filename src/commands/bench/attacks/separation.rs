@@ -197,11 +197,12 @@ fn compare(
     for update in &mut updates[kept..] {
         *update = noise.direction(update.len(), florin_learning::params::norm(update));
     }
-    let gram = gram(&updates, steps, last);
+    let vectors = vectors(&updates, steps, last);
+    let mut gram = Gram::apart(&vectors, last.len());
     let known = updates.len()..updates.len() + steps.len();
-    let beyond = gram.beyond(known.clone());
+    let mut beyond = gram.beyond(known.clone());
     let same_sender: Vec<Option<usize>> = (0..last.len()).map(Some).collect();
-    let public = public(known.clone(), &same_sender);
+    let public = public(known.clone(), &same_sender, &vectors);
     for later in 0..kept {
         for earlier in (0..kept).filter(|earlier| *earlier != later) {
             let copy = likeness(&gram, &beyond, rows, (later, earlier)).is_copy();
@@ -214,7 +215,7 @@ fn compare(
             count.note(replay);
         }
         if !last.is_empty() {
-            let taken = republished(&gram, &beyond, rows, &public, later).is_some();
+            let taken = republished(&mut gram, &mut beyond, rows, &public, later).is_some();
             let count = if junk == 0 { &mut found.earlier } else { &mut found.beside_noise };
             count.note(taken);
         }
@@ -236,33 +237,42 @@ fn disguise(
     let mut updates = honest.to_vec();
     for (at, share) in NOISES.into_iter().enumerate() {
         updates[last] = noise.under(&honest[0], share);
-        let all = gram(&updates, steps, &[]);
+        let all = Gram::of(&vectors(&updates, steps, &[]));
         let beyond = all.beyond(known.clone());
         found.copies[at].note(likeness(&all, &beyond, rows, (last, 0)).is_copy());
         if let Some(step) = steps.first() {
             updates[last] = noise.under(step, share);
-            let all = gram(&updates, steps, &[]);
+            let all = Gram::of(&vectors(&updates, steps, &[]));
             let beyond = all.beyond(known.clone());
             let replay = replays(&all, &beyond, rows, known.clone(), last);
             found.replays[at].note(replay.is_some());
         }
         if let Some(first) = earlier.first() {
             updates[last] = noise.under(first, share);
-            let all = gram(&updates, steps, earlier);
-            let beyond = all.beyond(known.clone());
-            let public = public(known.clone(), &same_sender);
-            let taken = republished(&all, &beyond, rows, &public, last);
+            let vectors = vectors(&updates, steps, earlier);
+            let mut all = Gram::apart(&vectors, earlier.len());
+            let mut beyond = all.beyond(known.clone());
+            let public = public(known.clone(), &same_sender, &vectors);
+            let taken = republished(&mut all, &mut beyond, rows, &public, last);
             found.republished[at].note(taken.is_some());
         }
     }
 }
 
-fn gram(updates: &[Vec<f32>], steps: &[Vec<f32>], last: &[Vec<f32>]) -> Gram {
-    let vectors = updates.iter().chain(steps).chain(last);
-    Gram::apart(&vectors.map(Vec::as_slice).collect::<Vec<_>>(), last.len())
+fn vectors<'a>(
+    updates: &'a [Vec<f32>],
+    steps: &'a [Vec<f32>],
+    last: &'a [Vec<f32>],
+) -> Vec<&'a [f32]> {
+    updates.iter().chain(steps).chain(last).map(Vec::as_slice).collect()
 }
 
 /// The steps, and behind them the updates of the round before.
-fn public(steps: Range<usize>, same_sender: &[Option<usize>]) -> Public<'_> {
-    Public { updates: steps.end..steps.end + same_sender.len(), steps, same_sender }
+fn public<'a>(
+    steps: Range<usize>,
+    same_sender: &'a [Option<usize>],
+    vectors: &'a [&'a [f32]],
+) -> Public<'a> {
+    let updates = steps.end..steps.end + same_sender.len();
+    Public { updates, steps, same_sender, vectors }
 }

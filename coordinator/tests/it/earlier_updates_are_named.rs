@@ -1,0 +1,75 @@
+//! What a round's updates are held against: all that was shown since the model last got better, whatever the rounds
+//! came to that showed it.
+
+use florin_coordinator::engine::{Engine, Event};
+use florin_protocol::*;
+
+use crate::support::*;
+
+/// How a round ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ends {
+    /// With so much improvement.
+    Worth(i64),
+    Given,
+}
+
+/// Everybody commits, the last first, and uploads; the rows are shown. The round that is then valued is held against this.
+fn play_to_the_order(world: &mut World) -> Vec<(Address, Digest)> {
+    (1..=4).rev().for_each(|i| drop(world.tell(world.committed(i)).unwrap()));
+    (1..=4).for_each(|i| drop(world.tell(world.revealed(i)).unwrap()));
+    world.disclose();
+    world.order().last_updates.clone()
+}
+
+fn end(world: &mut World, ends: Ends) {
+    let (task, round) = (world.id, world.offer().scope.round);
+    match (ends, world.valued()) {
+        (Ends::Worth(total), Event::Valued { mut result, paid, wrong, .. }) => {
+            result.valuation.total_nano = total;
+            world.tell(Event::Valued { task, round, result, paid, wrong }).unwrap();
+            world.tell(Event::SettlementPosted { task, round }).unwrap();
+        }
+        _ => drop(world.tell(Event::ValuationFailed { task, round }).unwrap()),
+    }
+}
+
+/// What everybody sent in a round, in the order of their commits.
+fn sent(world: &World, round: u32) -> Vec<(Address, Digest)> {
+    let mut entries = world.engine.report(world.id, Round(round)).unwrap().entries.clone();
+    entries.sort_by_key(|entry| entry.order);
+    assert_eq!(entries[0].sender, address(4), "the last is the first to commit");
+    entries.iter().map(|entry| (entry.sender, entry.update)).collect()
+}
+
+#[test]
+fn a_round_is_held_against_every_update_since_the_last_one_that_came_to_something() {
+    let mut spec = spec();
+    spec.rounds.count = 8;
+    let mut world = World::published_with(spec, 4);
+    (1..=4).for_each(|i| drop(world.tell(world.enrolment(i)).unwrap()));
+    // For each round how it ends, and the rounds that it is held against.
+    let worth = Ends::Worth;
+    let table: [(Ends, &[u32]); 7] = [
+        (Ends::Given, &[]),
+        (worth(1_000), &[1]),
+        (Ends::Given, &[2]),
+        (worth(0), &[2, 3]),
+        (worth(-1_000), &[2, 3, 4]),
+        (worth(1_000), &[2, 3, 4, 5]),
+        (worth(1_000), &[6]),
+    ];
+    for (round, (ends, against)) in (1..).zip(table) {
+        let named = play_to_the_order(&mut world);
+        let shown: Vec<_> = against.iter().flat_map(|earlier| sent(&world, *earlier)).collect();
+        assert_eq!(named, shown, "round {round}");
+        end(&mut world, ends);
+    }
+    // A coordinator that starts again has it from its journal.
+    let mut again = Engine::new(market(), address(COORDINATOR));
+    for (now, event) in &world.journal {
+        again.apply(event, *now).unwrap();
+    }
+    world.engine = again;
+    assert_eq!(play_to_the_order(&mut world), sent(&world, 7));
+}

@@ -1,0 +1,97 @@
+//! One order: what it names is fetched, as far as it is not kept from the one before, and carried out.
+
+use florin_protocol::limits::LAST_UPDATES_BYTES_MAX;
+use florin_protocol::{
+    BlobRequest, Digest, DrawError, Round, Scope, Signer, TaskId, WorkOrder, WorkResult, draw_rows,
+    round_seed,
+};
+use florin_work::{Inputs, LastUpdates, carry_out, model_bytes, update_bytes};
+
+use super::{ORDER_BYTES_MAX, ProviderError, Served, Server, work_room};
+use crate::agent::EXPIRY_MS;
+use crate::kept::{NO_MODEL, views};
+
+impl Server<'_, '_> {
+    pub(super) fn carry_out(
+        &mut self,
+        order: &WorkOrder,
+        served: &mut Served,
+    ) -> Result<Result<WorkResult, String>, ProviderError> {
+        let drawn = match self.drawn(order, served)? {
+            Ok(drawn) => drawn,
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        let Served { spec, .. } = served;
+        let (model, update) = (model_bytes(spec), update_bytes(spec));
+        let models = model.saturating_mul(order.previous.len() as u64);
+        // Decoded, an update is as long as a model.
+        let decoded = model.max(update);
+        let total = decoded.saturating_mul(order.entries.len() as u64).saturating_add(models);
+        let last = model.saturating_mul(order.last_updates.len() as u64);
+        if total > ORDER_BYTES_MAX || last > LAST_UPDATES_BYTES_MAX {
+            let why =
+                format!("its updates and models have {total} bytes: at most {ORDER_BYTES_MAX}");
+            return Ok(Err(why));
+        }
+        let rows =
+            self.parts.client.blob(order.holdout, spec.holdout.shown_bytes_max(spec.data.width))?;
+        let task = spec.id();
+        let began = [order.base_model].into_iter().chain(order.previous.iter().copied());
+        let models = self
+            .models
+            .with_others(began, |_, digest| self.fetch(task, digest, model).map(Some))?;
+        let sent = order.entries.iter().map(|entry| entry.update);
+        let sent = sent.chain(order.last_updates.iter().map(|(_, update)| *update));
+        let updates = self
+            .updates
+            .with_others(sent, |_, digest| self.fetch(task, digest, update).map(Some))?;
+        let (began, sent) = (views(&models), views(&updates));
+        let (base, previous) = began.split_first().unwrap_or((&NO_MODEL, &[]));
+        let (own, last) = sent.split_at(order.entries.len());
+        let inputs = Inputs {
+            spec,
+            base,
+            drawn: &drawn,
+            holdout: &rows,
+            entries: &order.entries,
+            updates: &own,
+            previous: &previous,
+            last: LastUpdates { named: &order.last_updates, bytes: &last },
+            room: &work_room(&self.config.folder),
+        };
+        let outcome = carry_out(&inputs, self.parts.engine);
+        let better = outcome.as_ref().is_ok_and(|done| done.result.valuation.total_nano > 0);
+        // After a round that came to nothing, the next one is held against the same updates and those of this one.
+        let wanted = if better { order.entries.len() } else { updates.len() };
+        self.models.keep(&models);
+        self.updates.keep(updates.get(..wanted).unwrap_or_default());
+        Ok(outcome.map(|outcome| outcome.result).map_err(|error| error.to_string()))
+    }
+
+    /// The rows that the order's round must be judged by: whoever works on others is not paid for it.
+    /// The inner error says why there are none.
+    fn drawn(
+        &self,
+        order: &WorkOrder,
+        served: &mut Served,
+    ) -> Result<Result<Vec<u32>, DrawError>, ProviderError> {
+        let Scope { task, round, .. } = order.scope;
+        while served.read.saturating_add(1) < round.0 {
+            let next = Round(served.read.saturating_add(1));
+            let report = self.parts.client.report(task, next)?.body;
+            served.exposed.extend(&report.holdout.rows);
+            served.read = next.0;
+        }
+        let seed = round_seed(order.scope, &order.commits, &order.entries);
+        Ok(draw_rows(&served.spec.holdout, &served.exposed, seed))
+    }
+
+    fn fetch(&self, task: TaskId, digest: Digest, limit: u64) -> Result<Vec<u8>, ProviderError> {
+        let client = self.parts.client;
+        let (market, sender) = (client.coordinator().market, self.parts.wallet.address());
+        Ok(client.in_time(EXPIRY_MS, |expires| {
+            let request = BlobRequest { market, task, digest, sender, expires };
+            client.work_blob(&self.guard.sign(request), limit)
+        })?)
+    }
+}
