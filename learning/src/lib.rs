@@ -49,6 +49,7 @@ mod lanes;
 pub mod mapped;
 pub mod measure;
 pub mod model;
+mod pairs;
 mod parallel;
 pub mod params;
 pub mod partition;

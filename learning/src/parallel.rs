@@ -24,11 +24,13 @@ pub(crate) fn on_threads<T: Send, R: Send>(
         }
     };
     let mut done: Vec<(usize, R)> = std::thread::scope(|scope| {
-        let handles: Vec<_> = (0..workers).map(|_| scope.spawn(one_worker)).collect();
-        let join = |handle: std::thread::ScopedJoinHandle<'_, Vec<(usize, R)>>| {
-            handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        };
-        handles.into_iter().flat_map(join).collect()
+        let handles: Vec<_> = (1..workers).map(|_| scope.spawn(one_worker)).collect();
+        // This thread is one of them: it would only wait.
+        let mut done = one_worker();
+        for handle in handles {
+            done.extend(handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+        done
     });
     done.sort_unstable_by_key(|&(at, _)| at);
     done.into_iter().map(|(_, result)| result).collect()

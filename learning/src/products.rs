@@ -1,8 +1,8 @@
 //! All scalar products of many vectors with each other.
 
-use pulp::{Arch, Simd, WithSimd};
+use pulp::Arch;
 
-use crate::lanes::{BLOCK, LANES, load_blocks, one_by_many, summed};
+use crate::pairs::Pairs;
 use crate::parallel::on_threads;
 
 /// Vectors on either side that are multiplied with each other while their blocks are in the cache.
@@ -22,13 +22,14 @@ pub fn products(vectors: &[&[f32]], apart: usize, threads: usize) -> Vec<f64> {
     let tile = |at: usize| at * TILE..side.min((at + 1) * TILE);
     let found = on_threads(threads, pairs.clone().collect(), |(row, column)| {
         let (rows, columns) = (&vectors[tile(row)], &vectors[tile(column)]);
-        Arch::new().dispatch(Tile { rows, columns })
+        Arch::new().dispatch(Pairs { rows, columns, symmetric: row == column })
     });
     let mut matrix = vec![0.0; side * side];
     for ((row, column), products) in pairs.zip(found) {
         let columns = tile(column);
         for (i, products) in tile(row).zip(products.chunks(columns.len())) {
-            for (j, &product) in columns.clone().zip(products) {
+            // Before the diagonal they need not be products.
+            for (j, &product) in columns.clone().zip(products).filter(|(j, _)| *j >= i) {
                 matrix[i * side + j] = product;
                 matrix[j * side + i] = product;
             }
@@ -37,35 +38,10 @@ pub fn products(vectors: &[&[f32]], apart: usize, threads: usize) -> Vec<f64> {
     matrix
 }
 
-struct Tile<'a> {
-    rows: &'a [&'a [f32]],
-    columns: &'a [&'a [f32]],
-}
-
-impl WithSimd for Tile<'_> {
-    type Output = Vec<f64>;
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) -> Self::Output {
-        let (rows, columns) = (self.rows.len(), self.columns.len());
-        let width = self.rows.first().map_or(0, |row| row.len());
-        let mut lanes = vec![[0.0; LANES]; rows * columns];
-        let (mut own, mut others) = (vec![0.0; rows * BLOCK], vec![0.0; columns * BLOCK]);
-        for from in (0..width).step_by(BLOCK) {
-            let size = BLOCK.min(width - from);
-            load_blocks(&mut own, self.rows.iter().copied(), from);
-            load_blocks(&mut others, self.columns.iter().copied(), from);
-            for (own, lanes) in own.chunks_exact(BLOCK).zip(lanes.chunks_exact_mut(columns)) {
-                one_by_many(simd, &own[..size], &others, lanes);
-            }
-        }
-        lanes.iter().map(summed).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lanes::{LANES, summed};
 
     #[test]
     fn what_is_left_out_is_among_the_last_ones_only() {

@@ -92,7 +92,7 @@ pub fn engine(kind: EngineKind, threads: usize) -> Result<Box<dyn Engine>, Engin
         return Err(EngineError::Threads { threads });
     }
     match kind {
-        EngineKind::Reference => Ok(Box::new(Reference::new())),
+        EngineKind::Reference => Ok(Box::new(Reference::on(threads))),
         kind => torch(kind, threads),
     }
 }

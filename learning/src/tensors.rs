@@ -45,10 +45,17 @@ pub fn encode(model: &ModelSpec, values: &[f32]) -> Result<Vec<u8>, ParamsError>
     }
     let mut bytes = header::write(&sections(model));
     bytes.reserve_exact(4 * values.len());
-    for value in values {
-        bytes.extend_from_slice(&value.to_le_bytes());
-    }
+    put_words(&mut bytes, values.iter().copied());
     Ok(bytes)
+}
+
+/// Puts numbers behind bytes, each as four of them.
+pub(crate) fn put_words(bytes: &mut Vec<u8>, values: impl ExactSizeIterator<Item = f32>) {
+    let from = bytes.len();
+    bytes.resize(from + 4 * values.len(), 0);
+    for (word, value) in bytes[from..].as_chunks_mut::<4>().0.iter_mut().zip(values) {
+        *word = value.to_le_bytes();
+    }
 }
 
 /// The numbers of a model's tensors in the model's order. Lengths are checked before the header is

@@ -266,7 +266,7 @@ impl<'a> Game<'a> {
         let base = self.market.base()?;
         let arrivals = self.turns(&base, threads)?;
         let sent = if self.tokens.is_some() { arrivals.clone() } else { Vec::new() };
-        let done = self.market.round(arrivals)?;
+        let done = self.market.round(arrivals, threads)?;
         let in_tokens = self.pay_in_tokens(&base, &sent, &done)?;
         self.note(&done, in_tokens);
         let row = row_of(&done.report, self.there, self.market.now().0, f64::NAN);

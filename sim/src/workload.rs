@@ -35,6 +35,11 @@ const BATCH: u32 = 16;
 /// Step size.
 const LEARNING_RATE: f64 = 0.1;
 
+/// Least bond of a client, and most that one round takes of it, in florins: so little that a client of two rows, who bonds
+/// 0.2, is still asked after a hundred debits. A round of fewer clients would say nothing about the time that one takes.
+const BOND_MIN: f64 = 0.01;
+const DEBIT_MAX: f64 = 0.001;
+
 /// Why there is no workload, or a round of it failed.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkloadError {
@@ -174,7 +179,8 @@ impl Workload {
             "name = \"workload\"\nquestion = \"What does a round take?\"\nrounds = {rounds}\n\
              [learning]\nhidden = [{HIDDEN}]\nepochs = 1\nbatch = {BATCH}\nlearning_rate = {LEARNING_RATE}\n\
              judged_rows = {judged}\nholdout_rows = {}\njitter = 1\n\
-             [task]\ncohort = {cohort}\n[population.client]\ncount = {}\n",
+             [task]\ncohort = {cohort}\nbond_min = {BOND_MIN}\ndebit_max = {DEBIT_MAX}\n\
+             [population.client]\ncount = {}\n",
             u64::from(judged) * u64::from(rounds),
             self.clients.len(),
         );

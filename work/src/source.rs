@@ -62,8 +62,11 @@ impl<'a> RoundSource<'a> {
         coefficients: &[f64],
         nodes: &[(f64, f64)],
     ) -> Result<Along, GameError> {
+        // Who does not move the model is worth nothing, whatever its slopes are.
+        let moves = |player: &usize| coefficients[*player] != 0.0;
         let wanted = |player: &usize| self.only.is_none_or(|only| only == *player);
-        let asked: Vec<usize> = (0..self.deltas.len()).filter(wanted).collect();
+        let asked: Vec<usize> =
+            (0..self.deltas.len()).filter(|player| moves(player) && wanted(player)).collect();
         let at = |(t, _): &(f64, f64)| coefficients.iter().map(|own| t * own).collect();
         let places: Vec<Vec<f64>> = nodes.iter().map(at).collect();
         let found = self.affine()?.slopes_at(&asked, &places).map_err(GameError::new)?;

@@ -1,140 +1,8 @@
 //! Matrix products for `f32` and `f64`, in one order of additions.
 
-use std::ops::{Add, AddAssign, Div, Mul, MulAssign, Sub, SubAssign};
-
 use pulp::{Arch, Simd, WithSimd};
 
-/// The numbers a net computes with.
-pub(super) trait Real:
-    Copy
-    + PartialOrd
-    + Add<Output = Self>
-    + Sub<Output = Self>
-    + Mul<Output = Self>
-    + Div<Output = Self>
-    + AddAssign
-    + SubAssign
-    + MulAssign
-{
-    const ZERO: Self;
-
-    fn exp(self) -> Self;
-    fn to_f64(self) -> f64;
-
-    /// A register of so many numbers as the machine has room for.
-    type Register<S: Simd>: Copy;
-
-    /// How many numbers a register has.
-    fn lanes<S: Simd>() -> usize;
-    /// One number in every lane.
-    fn splat<S: Simd>(simd: S, value: Self) -> Self::Register<S>;
-    /// At most as many numbers as there are lanes; zeros behind them.
-    fn load<S: Simd>(simd: S, from: &[Self]) -> Self::Register<S>;
-    /// As many of the lanes as there is room for.
-    fn store<S: Simd>(simd: S, to: &mut [Self], value: Self::Register<S>);
-    /// `sum + a · b` in every lane: the product is rounded, and then the sum, as without registers.
-    fn add_product<S: Simd>(
-        simd: S,
-        sum: Self::Register<S>,
-        a: Self::Register<S>,
-        b: Self::Register<S>,
-    ) -> Self::Register<S>;
-
-    /// Adds `a · b` onto `c`. See [`product`].
-    fn product(size: Size, a: Strided<'_, Self>, b: &[Self], c: &mut [Self]) {
-        Arch::new().dispatch(Product { size, a, b, c });
-    }
-}
-
-impl Real for f32 {
-    const ZERO: Self = 0.0;
-
-    fn exp(self) -> Self {
-        self.exp()
-    }
-
-    fn to_f64(self) -> f64 {
-        self.into()
-    }
-
-    type Register<S: Simd> = S::f32s;
-
-    #[inline(always)]
-    fn lanes<S: Simd>() -> usize {
-        S::F32_LANES
-    }
-
-    #[inline(always)]
-    fn splat<S: Simd>(simd: S, value: Self) -> S::f32s {
-        simd.splat_f32s(value)
-    }
-
-    #[inline(always)]
-    fn load<S: Simd>(simd: S, from: &[Self]) -> S::f32s {
-        match S::as_simd_f32s(from).0.first() {
-            Some(whole) => *whole,
-            None => simd.partial_load_f32s(from),
-        }
-    }
-
-    #[inline(always)]
-    fn store<S: Simd>(simd: S, to: &mut [Self], value: S::f32s) {
-        match S::as_mut_simd_f32s(to).0.first_mut() {
-            Some(whole) => *whole = value,
-            None => simd.partial_store_f32s(to, value),
-        }
-    }
-
-    #[inline(always)]
-    fn add_product<S: Simd>(simd: S, sum: S::f32s, a: S::f32s, b: S::f32s) -> S::f32s {
-        simd.add_f32s(sum, simd.mul_f32s(a, b))
-    }
-}
-
-impl Real for f64 {
-    const ZERO: Self = 0.0;
-
-    fn exp(self) -> Self {
-        self.exp()
-    }
-
-    fn to_f64(self) -> f64 {
-        self
-    }
-
-    type Register<S: Simd> = S::f64s;
-
-    #[inline(always)]
-    fn lanes<S: Simd>() -> usize {
-        S::F64_LANES
-    }
-
-    #[inline(always)]
-    fn splat<S: Simd>(simd: S, value: Self) -> S::f64s {
-        simd.splat_f64s(value)
-    }
-
-    #[inline(always)]
-    fn load<S: Simd>(simd: S, from: &[Self]) -> S::f64s {
-        match S::as_simd_f64s(from).0.first() {
-            Some(whole) => *whole,
-            None => simd.partial_load_f64s(from),
-        }
-    }
-
-    #[inline(always)]
-    fn store<S: Simd>(simd: S, to: &mut [Self], value: S::f64s) {
-        match S::as_mut_simd_f64s(to).0.first_mut() {
-            Some(whole) => *whole = value,
-            None => simd.partial_store_f64s(to, value),
-        }
-    }
-
-    #[inline(always)]
-    fn add_product<S: Simd>(simd: S, sum: S::f64s, a: S::f64s, b: S::f64s) -> S::f64s {
-        simd.add_f64s(sum, simd.mul_f64s(a, b))
-    }
-}
+use super::real::Real;
 
 /// Of a product: `c` has `rows` × `columns`, and each of its numbers is a sum of `depth` terms.
 #[derive(Debug, Clone, Copy)]
@@ -164,19 +32,46 @@ impl<'a, T> Strided<'a, T> {
     }
 }
 
-/// Rows of `c` that a tile covers.
-const TILE_ROWS: usize = 4;
-/// Registers side by side that a tile covers.
-const TILE_REGISTERS: usize = 2;
+/// What a product is brought onto.
+#[derive(Clone, Copy)]
+pub(super) enum Onto<'a, T> {
+    /// Is added to what stands there: `c + a·b`.
+    Sum,
+    /// Is added to a number for each row of `c`: `bias + a·b`, whatever stood there.
+    Bias(&'a [T]),
+    /// Takes a step down: `c − rate · (a·b)`.
+    Descent(T),
+}
 
-/// Adds `a · b` onto `c`, with `b` and `c` row-major. Every number of `c` takes its terms one after
-/// the other in the order of `depth`, each product and each sum rounded by itself, so that tiles and
-/// registers of any size change the speed and not a bit of the result.
+/// Multiplies `a` by `b`, and brings the product onto `c`. See [`Product`].
+pub(super) fn product<T: Real>(
+    size: Size,
+    a: Strided<'_, T>,
+    b: &[T],
+    onto: Onto<'_, T>,
+    c: &mut [T],
+) {
+    Arch::new().dispatch(Product { size, a, b, onto, c });
+}
+
+/// `a · b` brought onto `c`, with `b` and `c` row-major. Every number of the product takes its terms
+/// one after the other in the order of `depth`, each product and each sum rounded by itself, so that
+/// tiles and registers of any size change the speed and not a bit of the result.
 struct Product<'a, T> {
     size: Size,
     a: Strided<'a, T>,
     b: &'a [T],
+    onto: Onto<'a, T>,
     c: &'a mut [T],
+}
+
+/// Where a tile of `c` begins, and how many numbers it takes of each row where these are not whole
+/// registers.
+#[derive(Clone, Copy)]
+struct At {
+    row: usize,
+    column: usize,
+    width: usize,
 }
 
 impl<T: Real> WithSimd for Product<'_, T> {
@@ -184,86 +79,158 @@ impl<T: Real> WithSimd for Product<'_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, simd: S) {
-        let (columns, lanes) = (self.size.columns, T::lanes::<S>());
-        let mut column = 0;
-        while columns - column >= TILE_REGISTERS * lanes {
-            self.panel::<S, TILE_REGISTERS>(simd, column, lanes);
-            column += TILE_REGISTERS * lanes;
-        }
-        if columns - column >= lanes {
-            self.panel::<S, 1>(simd, column, lanes);
-            column += lanes;
-        }
-        if columns > column {
-            self.panel::<S, 1>(simd, column, columns - column);
+        if self.a.row == 1 {
+            self.all::<S, true>(simd);
+        } else {
+            self.all::<S, false>(simd);
         }
     }
 }
 
 impl<T: Real> Product<'_, T> {
-    /// All rows of some columns: `V` registers, each of `width` numbers.
     #[inline(always)]
-    fn panel<S: Simd, const V: usize>(&mut self, simd: S, column: usize, width: usize) {
-        let rows = self.size.rows;
-        let whole = rows - rows % TILE_ROWS;
-        for row in (0..whole).step_by(TILE_ROWS) {
-            self.tile::<S, TILE_ROWS, V>(simd, row, column, width);
+    fn all<S: Simd, const ALONG_ROWS: bool>(&mut self, simd: S) {
+        let (columns, lanes) = (self.size.columns, T::lanes::<S>());
+        let mut column = 0;
+        while columns - column >= 2 * lanes {
+            self.panel::<S, 2, ALONG_ROWS>(simd, column, 0);
+            column += 2 * lanes;
         }
-        match rows - whole {
-            1 => self.tile::<S, 1, V>(simd, whole, column, width),
-            2 => self.tile::<S, 2, V>(simd, whole, column, width),
-            3 => self.tile::<S, 3, V>(simd, whole, column, width),
-            _ => {}
+        if columns - column >= lanes {
+            self.panel::<S, 1, ALONG_ROWS>(simd, column, 0);
+            column += lanes;
+        }
+        if columns > column {
+            self.panel::<S, 1, ALONG_ROWS>(simd, column, columns - column);
+        }
+    }
+
+    /// All rows of some columns: `V` registers, or as many numbers as `width` says. As many rows at a
+    /// time as leave their sums in registers.
+    #[inline(always)]
+    fn panel<S: Simd, const V: usize, const ALONG_ROWS: bool>(
+        &mut self,
+        simd: S,
+        column: usize,
+        width: usize,
+    ) {
+        let rows = self.size.rows;
+        let mut row = 0;
+        while S::REGISTER_COUNT >= 32 && rows - row >= 8 {
+            self.tile::<S, 8, V, ALONG_ROWS>(simd, At { row, column, width });
+            row += 8;
+        }
+        while rows - row >= 4 {
+            self.tile::<S, 4, V, ALONG_ROWS>(simd, At { row, column, width });
+            row += 4;
+        }
+        if rows - row >= 2 {
+            self.tile::<S, 2, V, ALONG_ROWS>(simd, At { row, column, width });
+            row += 2;
+        }
+        if rows > row {
+            self.tile::<S, 1, V, ALONG_ROWS>(simd, At { row, column, width });
         }
     }
 
     #[inline(always)]
-    fn tile<S: Simd, const ROWS: usize, const V: usize>(
+    fn tile<S: Simd, const K: usize, const V: usize, const ALONG_ROWS: bool>(
         &mut self,
         simd: S,
-        row: usize,
-        column: usize,
-        width: usize,
+        at: At,
     ) {
-        let Size { columns, depth, .. } = self.size;
-        let mut sums = [[T::splat(simd, T::ZERO); V]; ROWS];
-        for (at, sums) in sums.iter_mut().enumerate() {
-            let from = (row + at) * columns + column;
-            for (sum, own) in sums.iter_mut().zip(self.c[from..].chunks(width)) {
-                *sum = T::load(simd, own);
+        let mut sums = self.start::<S, K, V>(simd, at);
+        self.add::<S, K, V, ALONG_ROWS>(simd, at, &mut sums);
+        for (row, sums) in sums.iter().enumerate() {
+            let from = (at.row + row) * self.size.columns + at.column;
+            if at.width > 0 {
+                let own = &mut self.c[from..from + at.width];
+                let before = T::load_part(simd, own);
+                T::store_part(simd, own, finished(simd, self.onto, before, sums[0]));
+                continue;
+            }
+            let own = &mut self.c[from..from + V * T::lanes::<S>()];
+            for (own, sum) in T::registers_mut::<S>(own).iter_mut().zip(sums) {
+                *own = finished(simd, self.onto, *own, *sum);
             }
         }
-        for depth in 0..depth {
-            let from = depth * columns + column;
-            let mut factors = [T::splat(simd, T::ZERO); V];
-            for (factor, own) in factors.iter_mut().zip(self.b[from..].chunks(width)) {
-                *factor = T::load(simd, own);
+    }
+
+    /// What a tile's sums begin with.
+    #[inline(always)]
+    fn start<S: Simd, const K: usize, const V: usize>(
+        &self,
+        simd: S,
+        at: At,
+    ) -> [[T::Register<S>; V]; K] {
+        let mut sums = [[T::splat(simd, T::ZERO); V]; K];
+        for (row, sums) in sums.iter_mut().enumerate() {
+            let from = (at.row + row) * self.size.columns + at.column;
+            match self.onto {
+                Onto::Descent(_) => {}
+                Onto::Bias(bias) => *sums = [T::splat(simd, bias[at.row + row]); V],
+                Onto::Sum if at.width > 0 => {
+                    sums[0] = T::load_part(simd, &self.c[from..from + at.width]);
+                }
+                Onto::Sum => {
+                    let own = &self.c[from..from + V * T::lanes::<S>()];
+                    sums.copy_from_slice(T::registers(own));
+                }
             }
-            for (at, sums) in sums.iter_mut().enumerate() {
-                let value = self.a.numbers[(row + at) * self.a.row + depth * self.a.column];
+        }
+        sums
+    }
+
+    #[inline(always)]
+    fn add<S: Simd, const K: usize, const V: usize, const ALONG_ROWS: bool>(
+        &self,
+        simd: S,
+        at: At,
+        sums: &mut [[T::Register<S>; V]; K],
+    ) {
+        let Size { columns, depth, .. } = self.size;
+        let lanes = T::lanes::<S>();
+        let a = &self.a;
+        // Where rows are not read side by side, each has a slice of its own.
+        let own: [&[T]; K] = std::array::from_fn(|row| match ALONG_ROWS {
+            true => &[][..],
+            false => &a.numbers[(at.row + row) * a.row..][..depth],
+        });
+        for (depth, line) in (0..depth).zip(self.b.chunks_exact(columns)) {
+            let factors: [T::Register<S>; V] = if at.width > 0 {
+                [T::load_part(simd, &line[at.column..at.column + at.width]); V]
+            } else {
+                let whole = T::registers::<S>(&line[at.column..at.column + V * lanes]);
+                std::array::from_fn(|v| whole[v])
+            };
+            let values: [T; K] = if ALONG_ROWS {
+                let side_by_side = &a.numbers[depth * a.column + at.row..][..K];
+                std::array::from_fn(|row| side_by_side[row])
+            } else {
+                std::array::from_fn(|row| own[row][depth])
+            };
+            for (sums, value) in sums.iter_mut().zip(values) {
                 let value = T::splat(simd, value);
                 for (sum, factor) in sums.iter_mut().zip(&factors) {
                     *sum = T::add_product(simd, *sum, value, *factor);
                 }
             }
         }
-        for (at, sums) in sums.iter().enumerate() {
-            let from = (row + at) * columns + column;
-            for (sum, own) in sums.iter().zip(self.c[from..].chunks_mut(width)) {
-                T::store(simd, own, *sum);
-            }
-        }
     }
 }
 
-/// `from`, rows of `width`, as rows of columns.
-pub(super) fn transpose<T: Copy>(from: &[T], width: usize) -> Vec<T> {
-    let height = from.len().checked_div(width).unwrap_or(0);
-    let mut to = Vec::with_capacity(from.len());
-    for column in 0..width {
-        to.extend((0..height).map(|row| from[row * width + column]));
+/// What is written for a sum where `before` stood.
+#[inline(always)]
+fn finished<T: Real, S: Simd>(
+    simd: S,
+    onto: Onto<'_, T>,
+    before: T::Register<S>,
+    sum: T::Register<S>,
+) -> T::Register<S> {
+    match onto {
+        Onto::Sum | Onto::Bias(_) => sum,
+        Onto::Descent(rate) => T::less_product(simd, before, T::splat(simd, rate), sum),
     }
-    to
 }
 
 #[cfg(test)]
@@ -282,29 +249,51 @@ mod tests {
         }
     }
 
+    /// `from`, rows of `width`, as rows of columns.
+    fn transpose(from: &[f64], width: usize) -> Vec<f64> {
+        let rows = from.len() / width;
+        (0..from.len()).map(|at| from[at % rows * width + at / rows]).collect()
+    }
+
+    /// The same for all that a product is brought onto, on registers of any width.
+    fn check(size: Size, a: Strided<'_, f64>, b: &[f64], begun: &[f64], sums: [&[f64]; 3]) {
+        let bias: Vec<f64> = (0..size.rows).map(|row| row as f64 / 3.0).collect();
+        let [plain, on_bias, down] = sums;
+        let onto = [(Onto::Sum, plain), (Onto::Bias(&bias), on_bias), (Onto::Descent(0.3), down)];
+        for (onto, expected) in onto {
+            let mut fast = begun.to_vec();
+            product(size, a, b, onto, &mut fast);
+            assert_eq!(fast, expected, "{size:?}");
+            let mut narrow = begun.to_vec();
+            Product { size, a, b, onto, c: &mut narrow }.with_simd(pulp::Scalar::new());
+            assert_eq!(narrow, expected, "{size:?} without registers");
+        }
+    }
+
     #[test]
     fn tiles_give_the_bits_of_the_plain_product_for_every_remainder() {
         let numbers = |count: usize, salt: usize| -> Vec<f64> {
             (0..count).map(|at| ((at * 37 + salt) % 101) as f64 / 7.0 - 6.5).collect()
         };
-        for rows in 1..10 {
+        for rows in (1..10).chain([16, 19]) {
             for columns in (1..12).chain([16, 17, 31, 40]) {
                 for depth in [1, 2, 5] {
                     let size = Size { rows, columns, depth };
                     let (a, b) = (numbers(rows * depth, 1), numbers(depth * columns, 2));
-                    let (mut fast, mut slow) =
-                        (numbers(rows * columns, 3), numbers(rows * columns, 3));
-                    plain(size, &a, &b, &mut slow);
-                    f64::product(size, Strided::rows(&a, depth), &b, &mut fast);
-                    assert_eq!(fast, slow, "{size:?}");
-                    let mut turned = numbers(rows * columns, 3);
-                    let lines = transpose(&a, depth);
-                    f64::product(size, Strided::transposed(&lines, rows), &b, &mut turned);
-                    assert_eq!(turned, slow, "{size:?}");
-                    let mut narrow = numbers(rows * columns, 3);
-                    let a = Strided::rows(&a, depth);
-                    Product { size, a, b: &b, c: &mut narrow }.with_simd(pulp::Scalar::new());
-                    assert_eq!(narrow, slow, "{size:?}");
+                    let begun = numbers(rows * columns, 3);
+                    let mut sum = begun.clone();
+                    plain(size, &a, &b, &mut sum);
+                    let bias = |at: usize| (at / columns) as f64 / 3.0;
+                    let mut on_bias: Vec<f64> = (0..begun.len()).map(bias).collect();
+                    plain(size, &a, &b, &mut on_bias);
+                    let mut alone = vec![0.0; begun.len()];
+                    plain(size, &a, &b, &mut alone);
+                    let step = |(own, alone): (&f64, &f64)| own - 0.3 * alone;
+                    let down: Vec<f64> = begun.iter().zip(&alone).map(step).collect();
+                    let sums = [sum.as_slice(), &on_bias, &down];
+                    check(size, Strided::rows(&a, depth), &b, &begun, sums);
+                    let turned = transpose(&a, depth);
+                    check(size, Strided::transposed(&turned, rows), &b, &begun, sums);
                 }
             }
         }

@@ -1,9 +1,11 @@
-//! The engine in plain Rust: softmax regression and MLPs, on one thread, on any machine.
+//! The engine in plain Rust: softmax regression and MLPs, on any machine, and on one thread unless it is told otherwise.
 //!
 //! It is what the libtorch engine is held against, and what a build without libtorch uses.
 
 mod matrix;
 mod net;
+mod real;
+mod tiles;
 
 use std::ops::{ControlFlow, Range};
 
@@ -15,20 +17,31 @@ use crate::engine::{
     Way, check_evaluation, check_groups, check_training, chunks, chunks_of, mean,
 };
 use crate::model::ModelSpec;
-use crate::params::squares;
+use crate::parallel::on_threads;
+use crate::params::{first_not_finite, squares};
 use crate::seed::epoch_order;
-use net::{Batch, Layout};
+use net::{Along, Batch, Layout};
 
 const NAME: &str = "reference";
 
-/// The plain-Rust engine. It has no state: every call stands for itself.
+/// Products of fewer numbers than this, of a direction with the rows, are sooner found than a thread is started.
+const PRODUCTS_PER_THREAD: usize = 1 << 19;
+
+/// The plain-Rust engine. Every call stands for itself.
 #[derive(Debug, Default)]
-pub struct Reference;
+pub struct Reference {
+    threads: usize,
+}
 
 impl Reference {
-    /// A new engine.
+    /// A new engine, on one thread.
     pub fn new() -> Self {
-        Self
+        Self::on(1)
+    }
+
+    /// One that finds the slopes along many directions on so many threads. Their number changes no bit.
+    pub fn on(threads: usize) -> Self {
+        Self { threads }
     }
 }
 
@@ -47,6 +60,14 @@ fn layout(model: &ModelSpec) -> Result<Layout, InputError> {
     }
 }
 
+impl Reference {
+    /// On how many threads slopes along so many directions are found.
+    fn threads_for(&self, directions: usize, rows: usize, model: &ModelSpec) -> usize {
+        let products = directions.saturating_mul(rows).saturating_mul(model.parameters());
+        self.threads.min(products / PRODUCTS_PER_THREAD).max(1)
+    }
+}
+
 impl Trainer for Reference {
     fn train(
         &mut self,
@@ -59,8 +80,7 @@ impl Trainer for Reference {
     ) -> Result<Trained, TrainError> {
         check_training(model, start, data, how)?;
         let layout = layout(model)?;
-        let start: Vec<f32> = layout.transposed(start, |value| value);
-        let mut descent = Descent::new(&start, how);
+        let mut descent = Descent::new(start, how);
         let mut batch = Batch::new(&layout, how.batch as usize);
         let steps = how.steps(data.rows());
         let (mut step, mut mean_loss) = (0, 0.0);
@@ -76,59 +96,64 @@ impl Trainer for Reference {
                     return Err(TrainError::Diverged { step });
                 }
                 losses.extend(row_losses);
-                descent.gradient.fill(0.0);
-                batch.backward(
-                    &layout,
-                    &descent.params,
-                    1.0 / rows.len() as f32,
-                    &mut descent.gradient,
-                );
-                descent.step(&start);
+                descent.step(&layout, &batch, rows.len());
                 if progress(Step { step, steps, loss }).is_break() {
                     return Err(TrainError::Stopped { step });
                 }
             }
             mean_loss = mean(&losses);
         }
-        if descent.params.iter().any(|value| !value.is_finite()) {
+        if first_not_finite(&descent.params).is_some() {
             return Err(TrainError::Diverged { step });
         }
-        Ok(Trained { params: layout.restored(&descent.params), steps, mean_loss })
+        Ok(Trained { params: descent.params, steps, mean_loss })
     }
 }
 
-/// Stochastic gradient descent on parameters in the engine's own order.
+/// Stochastic gradient descent.
 struct Descent<'a> {
     how: &'a Training,
+    start: &'a [f32],
     params: Vec<f32>,
-    gradient: Vec<f32>,
-    velocity: Vec<f32>,
+    /// What only some trainings need: a gradient that is written down, and a velocity.
+    beside: Option<(Vec<f32>, Vec<f32>)>,
 }
 
 impl<'a> Descent<'a> {
-    fn new(start: &[f32], how: &'a Training) -> Self {
-        let zeros = vec![0.0; start.len()];
-        Self { how, params: start.to_vec(), gradient: zeros.clone(), velocity: zeros }
+    fn new(start: &'a [f32], how: &'a Training) -> Self {
+        let held = how.fedprox.is_some_and(|pull| pull > 0.0) || how.clip_gradient.is_some();
+        let plain = how.momentum == 0.0 && how.weight_decay == 0.0 && !held;
+        let zeros = || vec![0.0; start.len()];
+        Self { how, start, params: start.to_vec(), beside: (!plain).then(|| (zeros(), zeros())) }
     }
 
-    /// One step of what [`Training`] writes down, from the gradient that lies ready.
-    fn step(&mut self, start: &[f32]) {
-        let Training { learning_rate, momentum, weight_decay, .. } = *self.how;
+    /// One step of what [`Training`] writes down, on a batch of so many rows that ran forward. Where
+    /// the gradient is all that counts, each weight moves as soon as its own is known, with the same
+    /// bits.
+    fn step(&mut self, layout: &Layout, batch: &Batch<f32>, rows: usize) {
+        let (rate, scale) = (self.how.learning_rate as f32, 1.0 / rows as f32);
+        let Some((gradient, velocity)) = &mut self.beside else {
+            batch.descend(layout, &mut self.params, scale, rate);
+            return;
+        };
+        let Training { momentum, weight_decay, .. } = *self.how;
+        gradient.fill(0.0);
+        batch.backward(layout, &self.params, scale, gradient);
         if let Some(pull) = self.how.fedprox.filter(|&pull| pull > 0.0) {
             let pull = pull as f32;
-            for ((g, &w), &w0) in self.gradient.iter_mut().zip(&self.params).zip(start) {
+            for ((g, &w), &w0) in gradient.iter_mut().zip(&self.params).zip(self.start) {
                 *g += pull * (w - w0);
             }
         }
         if let Some(most) = self.how.clip_gradient {
-            let norm = squares(&self.gradient).sqrt();
+            let norm = squares(gradient).sqrt();
             if norm > most {
                 let scale = (most / norm) as f32;
-                self.gradient.iter_mut().for_each(|g| *g *= scale);
+                gradient.iter_mut().for_each(|g| *g *= scale);
             }
         }
-        let (rate, momentum, decay) = (learning_rate as f32, momentum as f32, weight_decay as f32);
-        let Self { params, velocity, gradient, .. } = self;
+        let (momentum, decay) = (momentum as f32, weight_decay as f32);
+        let params = &mut self.params;
         // Number by number: registers of any width give the same bits.
         Arch::new().dispatch(|| {
             for (w, (v, &g)) in params.iter_mut().zip(velocity.iter_mut().zip(&*gradient)) {
@@ -147,7 +172,7 @@ impl Evaluator for Reference {
         data: &Dataset,
     ) -> Result<Vec<f64>, EvalError> {
         let mut losses = Vec::with_capacity(data.rows());
-        each_chunk(model, params, data, |_, _, batch| losses.extend(batch.losses()))?;
+        each_chunk(model, params, data, |_, batch| losses.extend(batch.losses()))?;
         Ok(losses)
     }
 
@@ -169,30 +194,31 @@ impl Evaluator for Reference {
         directions: &[&[f32]],
         data: &Dataset,
     ) -> Result<Vec<Vec<Vec<f64>>>, EvalError> {
-        for params in params {
-            check_evaluation(model, params, directions, data)?;
+        for (at, params) in params.iter().enumerate() {
+            // The directions are the same for all of them.
+            check_evaluation(model, params, if at == 0 { directions } else { &[] }, data)?;
         }
         let layout = layout(model)?;
-        let all: Vec<Vec<f64>> =
-            params.iter().map(|params| layout.transposed(params, |value| value)).collect();
+        let room = data.rows().min(crate::engine::EVAL_CHUNK_ROWS);
+        let mut batches: Vec<Batch<f64>> =
+            params.iter().map(|_| Batch::new(&layout, room)).collect();
+        let each = directions.len().div_ceil(self.threads_for(directions.len(), room, model));
         let mut slopes =
             vec![vec![Vec::with_capacity(data.rows()); directions.len()]; params.len()];
-        let room = data.rows().min(crate::engine::EVAL_CHUNK_ROWS);
-        let mut batches: Vec<Batch<f64>> = all.iter().map(|_| Batch::new(&layout, room)).collect();
-        let mut first = Vec::new();
         for rows in chunks(data.rows()) {
-            for (batch, params) in batches.iter_mut().zip(&all) {
+            for (batch, params) in batches.iter_mut().zip(params) {
                 batch.load(rows.clone(), data, f64::from);
                 batch.forward(&layout, params);
             }
-            for (at, direction) in directions.iter().enumerate() {
-                // Anew for each chunk: as dear as one row, and only one direction is in memory.
-                let direction = layout.transposed(direction, f64::from);
-                if let Some(batch) = batches.first() {
-                    batch.first_moved(&layout, &direction, &mut first);
-                }
-                for ((batch, params), slopes) in batches.iter().zip(&all).zip(&mut slopes) {
-                    slopes[at].extend(batch.slopes(&layout, params, &direction, &first));
+            let pulls: Vec<Vec<f64>> =
+                batches.iter().map(|batch| batch.sensitivity(&layout)).collect();
+            let tasks: Vec<&[&[f32]]> = directions.chunks(each.max(1)).collect();
+            let found = on_threads(self.threads, tasks, |directions| {
+                slopes_of(&layout, params, &batches, &pulls, directions)
+            });
+            for (at, of_models) in found.into_iter().flatten().enumerate() {
+                for (slopes, rows) in slopes.iter_mut().zip(of_models) {
+                    slopes[at].extend(rows);
                 }
             }
         }
@@ -206,7 +232,7 @@ impl Evaluator for Reference {
         data: &Dataset,
     ) -> Result<usize, EvalError> {
         let mut correct = 0;
-        each_chunk(model, params, data, |_, _, batch| correct += batch.correct())?;
+        each_chunk(model, params, data, |_, batch| correct += batch.correct())?;
         Ok(correct)
     }
 
@@ -218,13 +244,13 @@ impl Evaluator for Reference {
     ) -> Result<(f64, Vec<f64>), EvalError> {
         let mut losses = Vec::with_capacity(data.rows());
         let mut sum = vec![0.0; params.len()];
-        each_chunk(model, params, data, |layout, params, batch| {
+        each_chunk(model, params, data, |layout, batch| {
             losses.extend(batch.losses());
             batch.backward(layout, params, 1.0, &mut sum);
         })?;
         let rows = data.rows() as f64;
         sum.iter_mut().for_each(|value| *value /= rows);
-        Ok((mean(&losses), layout(model)?.restored(&sum)))
+        Ok((mean(&losses), sum))
     }
 
     fn measure_along(
@@ -242,7 +268,7 @@ impl Evaluator for Reference {
         for place in places {
             let params = way.at(place.t);
             check_evaluation(way.model, &params, &[], data)?;
-            models.push(layout.transposed(&params, |value| value));
+            models.push(params);
         }
         let mut batch = Batch::new(&layout, data.rows().min(crate::engine::EVAL_CHUNK_ROWS));
         let mut sum = vec![0.0; way.base.len()];
@@ -259,7 +285,7 @@ impl Evaluator for Reference {
                     }
                 }
                 match place.gradient {
-                    true => look(group, at, &layout.restored(&sum)),
+                    true => look(group, at, &sum),
                     false => look(group, at, &losses),
                 }
             }
@@ -268,22 +294,41 @@ impl Evaluator for Reference {
     }
 }
 
-/// Runs the rows forward, a chunk at a time, and shows each chunk to `look`, with the parameters in
-/// the engine's own order.
+/// For each direction and model how fast the loss of each row grows; the rows went through all models.
+fn slopes_of(
+    layout: &Layout,
+    params: &[&[f64]],
+    batches: &[Batch<f64>],
+    pulls: &[Vec<f64>],
+    directions: &[&[f32]],
+) -> Vec<Vec<Vec<f64>>> {
+    let Some(any) = batches.first() else { return vec![Vec::new(); directions.len()] };
+    let mut along = Along::new();
+    let of_direction = |direction: &&[f32]| {
+        // Anew for each chunk of rows: as dear as one row, and only one direction is in memory.
+        along.turn(layout, direction.iter().map(|&value| f64::from(value)), any);
+        let of_models = batches.iter().zip(params).zip(pulls);
+        of_models
+            .map(|((batch, params), pulls)| batch.slopes(layout, params, pulls, &mut along))
+            .collect()
+    };
+    directions.iter().map(of_direction).collect()
+}
+
+/// Runs the rows forward, a chunk at a time, and shows each chunk to `look`.
 fn each_chunk(
     model: &ModelSpec,
     params: &[f64],
     data: &Dataset,
-    mut look: impl FnMut(&Layout, &[f64], &mut Batch<f64>),
+    mut look: impl FnMut(&Layout, &mut Batch<f64>),
 ) -> Result<(), EvalError> {
     check_evaluation(model, params, &[], data)?;
     let layout = layout(model)?;
-    let params = layout.transposed(params, |value| value);
     let mut batch = Batch::new(&layout, data.rows().min(crate::engine::EVAL_CHUNK_ROWS));
     for rows in chunks(data.rows()) {
         batch.load(rows, data, f64::from);
-        batch.forward(&layout, &params);
-        look(&layout, &params, &mut batch);
+        batch.forward(&layout, params);
+        look(&layout, &mut batch);
     }
     Ok(())
 }

@@ -1,12 +1,17 @@
 //! Dense layers with ReLU: forward, backward, and along a direction.
 
-use super::matrix::{Real, Size, Strided, transpose};
+use std::borrow::Cow;
+
+use pulp::Arch;
+
+use super::matrix::{Onto, Size, Strided, product};
+use super::real::Real;
+use super::tiles::{TILE, to_lines, to_rows};
 use crate::data::Dataset;
 use crate::engine::hits_label;
 use crate::model::Dense;
 
-/// Where each layer's numbers stand. The engine keeps weights as `[in, out]`, the transpose of
-/// [`crate::model::TensorSpec`], because products then run along memory; the biases follow.
+/// Where each layer's numbers stand in the model's own order: weights as `[out, in]`, the biases behind.
 pub(super) struct Layout {
     layers: Vec<Place>,
 }
@@ -31,29 +36,8 @@ impl Layout {
         Self { layers: dense.iter().map(place).collect() }
     }
 
-    /// Parameters in the model's order, converted and brought into the engine's.
-    pub(super) fn transposed<S: Copy, T: Copy>(
-        &self,
-        params: &[S],
-        convert: impl Fn(S) -> T,
-    ) -> Vec<T> {
-        let mut own = Vec::with_capacity(params.len());
-        for layer in &self.layers {
-            let weight = transpose(&params[layer.weight..layer.bias], layer.size.inputs);
-            own.extend(weight.into_iter().map(&convert));
-            own.extend(params[layer.bias..layer.end].iter().map(|&value| convert(value)));
-        }
-        own
-    }
-
-    /// Parameters in the engine's order, brought back into the model's.
-    pub(super) fn restored<T: Copy>(&self, own: &[T]) -> Vec<T> {
-        let mut params = Vec::with_capacity(own.len());
-        for layer in &self.layers {
-            params.extend(transpose(&own[layer.weight..layer.bias], layer.size.outputs));
-            params.extend_from_slice(&own[layer.bias..layer.end]);
-        }
-        params
+    fn classes(&self) -> usize {
+        self.layers.last().map_or(1, |layer| layer.size.outputs)
     }
 }
 
@@ -61,8 +45,12 @@ impl Layout {
 pub(super) struct Batch<T> {
     rows: usize,
     labels: Vec<u32>,
-    /// What each layer takes, after the ReLU before it.
-    inputs: Vec<Vec<T>>,
+    /// The rows as they were loaded.
+    loaded: Vec<T>,
+    /// What each layer takes, after the ReLU before it, in tiles of lines.
+    lines: Vec<Vec<T>>,
+    /// What comes out of the last layer, in tiles of lines.
+    last: Vec<T>,
     logits: Vec<T>,
     /// What each logit is worth to the softmax: probabilities, once `forward` ran.
     shares: Vec<T>,
@@ -72,12 +60,15 @@ pub(super) struct Batch<T> {
 impl<T: Real> Batch<T> {
     /// Room for `rows` rows.
     pub(super) fn new(layout: &Layout, rows: usize) -> Self {
-        let room = |width: usize| Vec::with_capacity(rows * width);
-        let classes = layout.layers.last().map_or(0, |layer| layer.size.outputs);
+        let room = |width: usize| Vec::with_capacity(rows.div_ceil(TILE) * TILE * width);
+        let inputs = || layout.layers.iter().map(|layer| layer.size.inputs);
+        let classes = layout.classes();
         Self {
             rows: 0,
             labels: Vec::with_capacity(rows),
-            inputs: layout.layers.iter().map(|layer| room(layer.size.inputs)).collect(),
+            loaded: inputs().take(1).flat_map(room).collect(),
+            lines: inputs().map(room).collect(),
+            last: room(classes),
             logits: room(classes),
             shares: room(classes),
             losses: Vec::with_capacity(rows),
@@ -91,30 +82,29 @@ impl<T: Real> Batch<T> {
         convert: impl Fn(f32) -> T,
     ) {
         self.labels.clear();
-        self.inputs[0].clear();
+        self.loaded.clear();
         for row in rows {
             self.labels.push(data.labels()[row]);
-            self.inputs[0].extend(data.row(row).iter().map(|&value| convert(value)));
+            self.loaded.extend(data.row(row).iter().map(|&value| convert(value)));
         }
         self.rows = self.labels.len();
+        if let Some(first) = self.lines.first_mut() {
+            to_lines(&self.loaded, data.width(), first);
+        }
     }
 
     /// Runs the loaded rows through all layers and measures their losses.
     pub(super) fn forward(&mut self, layout: &Layout, params: &[T]) {
-        let rows = self.rows;
         for (at, layer) in layout.layers.iter().enumerate() {
-            let (before, after) = self.inputs.split_at_mut(at + 1);
+            let (before, after) = self.lines.split_at_mut(at + 1);
             let last = after.is_empty();
-            let outputs = after.first_mut().unwrap_or(&mut self.logits);
-            dense(layer, params, rows, &before[at], outputs);
+            let outputs = after.first_mut().unwrap_or(&mut self.last);
+            dense(layer, params, &before[at], outputs);
             if !last {
-                outputs.iter_mut().for_each(|value| {
-                    if *value < T::ZERO {
-                        *value = T::ZERO;
-                    }
-                });
+                rectify(outputs);
             }
         }
+        to_rows(&self.last, layout.classes(), self.rows, &mut self.logits);
         self.soften();
     }
 
@@ -160,9 +150,8 @@ impl<T: Real> Batch<T> {
     fn pulls(&self, scale: T) -> Vec<T> {
         let mut pulls = self.shares.clone();
         let classes = self.logits.len() / self.rows.max(1);
-        let one = T::ZERO.exp();
         for (pull, &label) in pulls.chunks_exact_mut(classes).zip(&self.labels) {
-            pull[label as usize] -= one;
+            pull[label as usize] -= T::ONE;
         }
         pulls.iter_mut().for_each(|pull| *pull *= scale);
         pulls
@@ -170,97 +159,192 @@ impl<T: Real> Batch<T> {
 
     /// Adds `scale` times the gradient of the summed losses onto `gradient`.
     pub(super) fn backward(&self, layout: &Layout, params: &[T], scale: T, gradient: &mut [T]) {
-        let rows = self.rows;
         let mut pulls = self.pulls(scale);
         for (at, layer) in layout.layers.iter().enumerate().rev() {
-            let Dense { inputs, outputs } = layer.size;
-            let taken = &self.inputs[at];
-            let own = &mut gradient[layer.weight..layer.bias];
-            let size = Size { rows: inputs, columns: outputs, depth: rows };
-            T::product(size, Strided::transposed(taken, inputs), &pulls, own);
+            let taken = self.taken(layer, at);
+            let earlier = (at > 0).then(|| earlier(layer, params, &pulls, &taken));
+            gradient_of(layer, &pulls, &taken, Onto::Sum, gradient);
             let own = &mut gradient[layer.bias..layer.end];
-            for row in pulls.chunks_exact(outputs) {
+            for row in pulls.chunks_exact(layer.size.outputs) {
                 own.iter_mut().zip(row).for_each(|(sum, &pull)| *sum += pull);
             }
-            if at == 0 {
-                return;
+            pulls = earlier.unwrap_or_default();
+        }
+    }
+
+    /// Moves the parameters by `rate` against `scale` times the gradient of the summed losses, to the
+    /// bit as if that had been written down first.
+    pub(super) fn descend(&self, layout: &Layout, params: &mut [T], scale: T, rate: T) {
+        let mut pulls = self.pulls(scale);
+        for (at, layer) in layout.layers.iter().enumerate().rev() {
+            let taken = self.taken(layer, at);
+            let earlier = (at > 0).then(|| earlier(layer, params, &pulls, &taken));
+            gradient_of(layer, &pulls, &taken, Onto::Descent(rate), params);
+            let mut slopes = vec![T::ZERO; layer.size.outputs];
+            for row in pulls.chunks_exact(layer.size.outputs) {
+                slopes.iter_mut().zip(row).for_each(|(sum, &pull)| *sum += pull);
             }
-            let mut earlier = vec![T::ZERO; rows * inputs];
-            let weight = transpose(&params[layer.weight..layer.bias], outputs);
-            let size = Size { rows, columns: inputs, depth: outputs };
-            T::product(size, Strided::rows(&pulls, outputs), &weight, &mut earlier);
-            silence(&mut earlier, taken);
-            pulls = earlier;
+            let own = params[layer.bias..layer.end].iter_mut().zip(slopes);
+            own.for_each(|(param, slope)| *param -= rate * slope);
+            pulls = earlier.unwrap_or_default();
         }
     }
 
-    /// What `direction` (parameters in the engine's order) does to the first layer's outputs, before any ReLU. It depends
-    /// on the rows and on the direction, and on no parameter.
-    pub(super) fn first_moved(&self, layout: &Layout, direction: &[T], moved: &mut Vec<T>) {
-        moved.clear();
-        if let (Some(layer), Some(inputs)) = (layout.layers.first(), self.inputs.first()) {
-            dense(layer, direction, self.rows, inputs, moved);
+    /// What a layer took, row by row.
+    fn taken(&self, layer: &Place, at: usize) -> Cow<'_, [T]> {
+        if at == 0 {
+            return Cow::Borrowed(&self.loaded);
         }
+        let mut rows = Vec::new();
+        to_rows(&self.lines[at], layer.size.inputs, self.rows, &mut rows);
+        Cow::Owned(rows)
     }
 
-    /// How fast each row's loss grows along `direction`, whose `first` is [`first_moved`](Self::first_moved).
+    /// Of each row how its loss changes with its logits, in tiles of lines.
+    pub(super) fn sensitivity(&self, layout: &Layout) -> Vec<T> {
+        let mut lines = Vec::new();
+        to_lines(&self.pulls(T::ONE), layout.classes(), &mut lines);
+        lines
+    }
+
+    /// How fast each row's loss grows along a direction; `sensitivity` is the rows' own.
     pub(super) fn slopes(
         &self,
         layout: &Layout,
         params: &[T],
-        direction: &[T],
-        first: &[T],
+        sensitivity: &[T],
+        along: &mut Along<T>,
     ) -> Vec<f64> {
-        let rows = self.rows;
-        let mut moving: Vec<T> = Vec::new();
-        for (at, layer) in layout.layers.iter().enumerate() {
-            let Dense { inputs, outputs } = layer.size;
-            let mut next = Vec::with_capacity(rows * outputs);
-            if at == 0 {
-                next.extend_from_slice(first);
-            } else {
-                dense(layer, direction, rows, &self.inputs[at], &mut next);
-                let weight = &params[layer.weight..layer.bias];
-                let size = Size { rows, columns: outputs, depth: inputs };
-                T::product(size, Strided::rows(&moving, inputs), weight, &mut next);
+        let width = layout.layers.first().map_or(1, |layer| layer.size.outputs);
+        let Along { direction, first, moving, next } = along;
+        let first = first.chunks_exact(TILE * width);
+        let mut slopes = Vec::with_capacity(self.rows);
+        let tiles = first.zip(sensitivity.chunks_exact(TILE * layout.classes()));
+        for (tile, (first, pulls)) in tiles.enumerate() {
+            for (at, layer) in layout.layers.iter().enumerate().skip(1) {
+                let size = TILE * layer.size.inputs;
+                let taken = &self.lines[at][tile * size..][..size];
+                let_through(if at == 1 { first } else { &*next }, taken, moving);
+                dense(layer, direction, taken, next);
+                onto_lines(layer, params, moving, Onto::Sum, next);
             }
-            if let Some(taken) = self.inputs.get(at + 1) {
-                silence(&mut next, taken);
-            }
-            moving = next;
+            let moved = if layout.layers.len() > 1 { &*next } else { first };
+            let rows = TILE.min(self.rows - tile * TILE);
+            slopes.extend(dots(pulls, moved)[..rows].iter().map(|slope| slope.to_f64()));
         }
-        let classes = self.logits.len() / rows.max(1);
-        let one = T::ZERO.exp();
-        let pulls = self.pulls(one);
-        let rows = pulls.chunks_exact(classes).zip(moving.chunks_exact(classes));
-        rows.map(|(pulls, moving)| {
-            let mut sum = T::ZERO;
-            for (&pull, &speed) in pulls.iter().zip(moving) {
-                sum += pull * speed;
-            }
-            sum.to_f64()
-        })
-        .collect()
+        slopes
     }
 }
 
-/// `outputs = inputs · weight + bias`, before any ReLU.
-fn dense<T: Real>(layer: &Place, params: &[T], rows: usize, inputs: &[T], outputs: &mut Vec<T>) {
-    let bias = &params[layer.bias..layer.end];
-    outputs.clear();
-    for _ in 0..rows {
-        outputs.extend_from_slice(bias);
+/// For each row of a tile the sum, line by line, of the products of what stands there in both.
+fn dots<T: Real>(these: &[T], those: &[T]) -> [T; TILE] {
+    Arch::new().dispatch(|| {
+        let mut sums = [T::ZERO; TILE];
+        for (these, those) in these.as_chunks::<TILE>().0.iter().zip(those.as_chunks::<TILE>().0) {
+            for ((sum, &this), &that) in sums.iter_mut().zip(these).zip(those) {
+                *sum += this * that;
+            }
+        }
+        sums
+    })
+}
+
+/// A direction, and what it does to rows.
+pub(super) struct Along<T> {
+    direction: Vec<T>,
+    /// What it does to the first layer's outputs, before any ReLU, in tiles of lines.
+    first: Vec<T>,
+    /// Room for what it does to later ones.
+    moving: Vec<T>,
+    next: Vec<T>,
+}
+
+impl<T: Real> Along<T> {
+    pub(super) fn new() -> Self {
+        Self { direction: Vec::new(), first: Vec::new(), moving: Vec::new(), next: Vec::new() }
     }
-    let size = Size { rows, columns: layer.size.outputs, depth: layer.size.inputs };
+
+    /// Takes another direction, and finds what it does to the first layer's outputs. That depends on the rows and on the
+    /// direction, and on no parameter, so that it is the same for every model that the rows went through.
+    pub(super) fn turn(
+        &mut self,
+        layout: &Layout,
+        direction: impl Iterator<Item = T>,
+        rows: &Batch<T>,
+    ) {
+        self.direction.clear();
+        self.direction.extend(direction);
+        if let (Some(layer), Some(lines)) = (layout.layers.first(), rows.lines.first()) {
+            dense(layer, &self.direction, lines, &mut self.first);
+        }
+    }
+}
+
+/// `outputs = weight · inputs + bias`, before any ReLU; both in tiles of lines.
+fn dense<T: Real>(layer: &Place, params: &[T], inputs: &[T], outputs: &mut Vec<T>) {
+    outputs.clear();
+    outputs.resize(inputs.len() / layer.size.inputs * layer.size.outputs, T::ZERO);
+    onto_lines(layer, params, inputs, Onto::Bias(&params[layer.bias..layer.end]), outputs);
+}
+
+/// `weight · inputs` onto the outputs; both in tiles of lines.
+fn onto_lines<T: Real>(
+    layer: &Place,
+    params: &[T],
+    inputs: &[T],
+    onto: Onto<'_, T>,
+    outputs: &mut [T],
+) {
+    let Dense { inputs: depth, outputs: rows } = layer.size;
+    let size = Size { rows, columns: TILE, depth };
+    let weight = Strided::rows(&params[layer.weight..layer.bias], depth);
+    let tiles = inputs.chunks_exact(TILE * depth).zip(outputs.chunks_exact_mut(TILE * rows));
+    tiles.for_each(|(inputs, outputs)| product(size, weight, inputs, onto, outputs));
+}
+
+/// What the pulls on a layer's outputs do to what it took, row by row; nothing where a ReLU let nothing through.
+fn earlier<T: Real>(layer: &Place, params: &[T], pulls: &[T], taken: &[T]) -> Vec<T> {
+    let Dense { inputs, outputs } = layer.size;
+    let mut earlier = vec![T::ZERO; taken.len()];
+    let size = Size { rows: taken.len() / inputs, columns: inputs, depth: outputs };
     let weight = &params[layer.weight..layer.bias];
-    T::product(size, Strided::rows(inputs, layer.size.inputs), weight, outputs);
+    product(size, Strided::rows(pulls, outputs), weight, Onto::Sum, &mut earlier);
+    silence(&mut earlier, taken);
+    earlier
+}
+
+/// The gradient by a layer's weights, onto theirs.
+fn gradient_of<T: Real>(layer: &Place, pulls: &[T], taken: &[T], onto: Onto<'_, T>, all: &mut [T]) {
+    let Dense { inputs, outputs } = layer.size;
+    let size = Size { rows: outputs, columns: inputs, depth: taken.len() / inputs };
+    let own = &mut all[layer.weight..layer.bias];
+    product(size, Strided::transposed(pulls, outputs), taken, onto, own);
+}
+
+/// Below zero nothing goes through. Number by number, like all here that takes no sums.
+fn rectify<T: Real>(values: &mut [T]) {
+    Arch::new().dispatch(|| {
+        for value in values.iter_mut() {
+            *value = if *value < T::ZERO { T::ZERO } else { *value };
+        }
+    });
+}
+
+/// What of `values` a ReLU lets through that let `taken` through.
+fn let_through<T: Real>(values: &[T], taken: &[T], through: &mut Vec<T>) {
+    through.resize(values.len(), T::ZERO);
+    Arch::new().dispatch(|| {
+        for ((through, &value), &taken) in through.iter_mut().zip(values).zip(taken) {
+            *through = if taken <= T::ZERO { T::ZERO } else { value };
+        }
+    });
 }
 
 /// Where a ReLU let nothing through, nothing comes back.
 fn silence<T: Real>(values: &mut [T], taken: &[T]) {
-    for (value, &taken) in values.iter_mut().zip(taken) {
-        if taken <= T::ZERO {
-            *value = T::ZERO;
+    Arch::new().dispatch(|| {
+        for (value, &taken) in values.iter_mut().zip(taken) {
+            *value = if taken <= T::ZERO { T::ZERO } else { *value };
         }
-    }
+    });
 }

@@ -220,3 +220,123 @@ fn divergence_and_a_stop_end_training() {
     let stopped = engine.train(&model, &[0.0; 4], &data, &plain(9, 2, 0.1), 0, &mut stop);
     assert_eq!(stopped, Err(TrainError::Stopped { step: 3 }));
 }
+
+/// A net as it is written in a book, in `f32`: activations of every layer for one row, and the sums in the order of what
+/// they are taken over.
+fn activations(model: &ModelSpec, params: &[f32], row: &[f32]) -> Vec<Vec<f32>> {
+    let (mut all, mut from) = (vec![row.to_vec()], 0);
+    let layers = model.dense();
+    for (at, layer) in layers.iter().enumerate() {
+        let biases = from + layer.inputs * layer.outputs;
+        let mut next = Vec::new();
+        for output in 0..layer.outputs {
+            let mut sum = params[biases + output];
+            for (input, value) in all[at].iter().enumerate() {
+                sum += params[from + output * layer.inputs + input] * value;
+            }
+            next.push(if sum < 0.0 && at + 1 < layers.len() { 0.0 } else { sum });
+        }
+        all.push(next);
+        from = biases + layer.outputs;
+    }
+    all
+}
+
+/// How a row's loss changes with its logits, over so many rows.
+fn pulls(logits: &[f32], label: u32, rows: usize) -> Vec<f32> {
+    let largest = logits.iter().fold(logits[0], |a, &b| if b > a { b } else { a });
+    let weights: Vec<f32> = logits.iter().map(|logit| (logit - largest).exp()).collect();
+    let mut total = 0.0;
+    weights.iter().for_each(|weight| total += weight);
+    let mut pulls: Vec<f32> = weights.iter().map(|weight| weight / total).collect();
+    pulls[label as usize] -= 1.0;
+    pulls.iter().map(|pull| pull * (1.0 / rows as f32)).collect()
+}
+
+/// One step on all rows, likewise.
+fn plain_step(
+    model: &ModelSpec,
+    start: &[f32],
+    data: &Dataset,
+    order: &[usize],
+    rate: f32,
+) -> Vec<f32> {
+    let mut gradient = vec![0.0; start.len()];
+    for &row in order {
+        let taken = activations(model, start, data.row(row));
+        let mut pull = pulls(taken.last().unwrap(), data.labels()[row], order.len());
+        let mut end = start.len();
+        for (layer, taken) in model.dense().iter().zip(&taken).rev() {
+            let biases = end - layer.outputs;
+            let from = biases - layer.inputs * layer.outputs;
+            let mut earlier = vec![0.0; layer.inputs];
+            for output in 0..layer.outputs {
+                gradient[biases + output] += pull[output];
+                for input in 0..layer.inputs {
+                    let at = from + output * layer.inputs + input;
+                    gradient[at] += taken[input] * pull[output];
+                    earlier[input] += pull[output] * start[at];
+                }
+            }
+            for (earlier, taken) in earlier.iter_mut().zip(taken) {
+                if *taken <= 0.0 {
+                    *earlier = 0.0;
+                }
+            }
+            (pull, end) = (earlier, from);
+        }
+    }
+    start.iter().zip(&gradient).map(|(w, g)| w - rate * g).collect()
+}
+
+#[test]
+fn a_step_has_the_bits_of_one_that_is_written_out_whatever_the_batch() {
+    let digits = load(&DataSource::Digits).unwrap();
+    for hidden in [vec![], vec![19], vec![7, 5]] {
+        let model = match hidden.len() {
+            0 => ModelSpec::Softmax { inputs: 64, classes: 10 },
+            _ => ModelSpec::Mlp { inputs: 64, hidden, classes: 10 },
+        };
+        let start = model.init(3).into_vec();
+        for rows in [1, 2, 15, 16, 17, 40] {
+            let data = digits.slice(50..50 + rows).unwrap();
+            let order = epoch_order(rows, 4, 0);
+            let expected = plain_step(&model, &start, &data, &order, 0.1);
+            let how = plain(1, 64, 0.1);
+            // A gradient that is never clipped is written down all the same.
+            let written = Training { clip_gradient: Some(1e6), ..how.clone() };
+            for how in [how, written] {
+                let got = Reference::new().train(&model, &start, &data, &how, 4, &mut go).unwrap();
+                let same =
+                    got.params.iter().zip(&expected).all(|(a, b)| a.to_bits() == b.to_bits());
+                assert!(same, "{model}, {rows} rows, {how:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn figures_of_a_row_depend_neither_on_its_neighbours_nor_on_the_threads() {
+    let (model, params, data) = small_net();
+    let directions: Vec<Vec<f32>> = (0..13).map(|seed| model.init(40 + seed).into_vec()).collect();
+    let directions: Vec<&[f32]> = directions.iter().map(Vec::as_slice).collect();
+    let mut engine = Reference::new();
+    let losses = engine.row_losses(&model, &params, &data).unwrap();
+    let other: Vec<f64> = params.iter().map(|value| value * 0.5).collect();
+    let models = [params.as_slice(), &other];
+    let slopes = engine.row_slopes_at(&model, &models, &directions, &data).unwrap();
+    for threads in [2, 3, 16] {
+        let mut engine = Reference::on(threads);
+        assert!(engine.threads_for(13, data.rows(), &model) > 1);
+        let again = engine.row_slopes_at(&model, &models, &directions, &data).unwrap();
+        assert_eq!(again, slopes, "{threads} threads");
+    }
+    for rows in [3..4, 5..40, 250..300] {
+        let part = data.slice(rows.clone()).unwrap();
+        assert_eq!(engine.row_losses(&model, &params, &part).unwrap(), losses[rows.clone()]);
+        let own = engine.row_slopes(&model, &other, &directions, &part).unwrap();
+        for (own, whole) in own.iter().zip(&slopes[1]) {
+            assert_eq!(own, &whole[rows.clone()]);
+        }
+    }
+}

@@ -182,9 +182,7 @@ fn sections(model: &ModelSpec, format: Format) -> Vec<Section> {
 
 fn plain(delta: &[f32], norm_max: f64, bytes: &mut Vec<u8>) {
     let factor = norm_max / norm(delta);
-    for value in delta {
-        bytes.extend_from_slice(&shortened(*value, factor).to_le_bytes());
-    }
+    tensors::put_words(bytes, delta.iter().map(|value| shortened(*value, factor)));
 }
 
 /// A number of a vector that is `1 / factor` times too long; as it is where the vector is not.

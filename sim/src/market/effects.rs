@@ -5,10 +5,11 @@ use std::collections::VecDeque;
 use florin_coordinator::engine::{Effect, Event, ProofTree};
 use florin_coordinator::host::settlement;
 use florin_learning::mapped::MEMORY;
+use florin_ledger::limits::PENDING_MAX;
 use florin_ledger::state::ApplyError;
-use florin_ledger::{Action, Claim, Refusal};
+use florin_ledger::{Action, Claim, Refusal, Settlement};
 use florin_protocol::merkle::Totals;
-use florin_protocol::{Address, Digest, Rejection, Round, TaskId, blob_digest};
+use florin_protocol::{Address, Digest, Rejection, Round, TaskId, Tick, blob_digest};
 use florin_work::{Inputs, LastUpdates, WorkError};
 
 use super::{BUYER, COORDINATOR, Market, MarketError, SHOWN, Seat};
@@ -71,7 +72,7 @@ impl Market {
                 let past = state.and_then(|state| state.past(round));
                 let past = past.ok_or(MarketError::Missing("the round's report"))?;
                 let settlement = settlement(&past.report, past.digest);
-                self.pay("a settlement", COORDINATOR, Action::Post(settlement))?;
+                self.post(settlement)?;
                 Some(Event::SettlementPosted { task, round })
             }
             Effect::Finalize { task, round } => self.finalise_or_wait(task, round)?,
@@ -82,6 +83,27 @@ impl Market {
         })
     }
 
+    /// Posts a settlement. Where too many wait for their windows already, as in a task whose rounds are short beside
+    /// them, it waits until the first of those is final, as a coordinator does.
+    fn post(&mut self, settlement: Settlement) -> Result<(), MarketError> {
+        let task = settlement.task;
+        while let Some(first) = self.first_of_too_many(task) {
+            self.now = self.now.max(first.after_ms(1));
+            if let Some(last) = self.finalise(task)? {
+                self.say(&last)?;
+            }
+        }
+        self.pay("a settlement", COORDINATOR, Action::Post(settlement)).map(drop)
+    }
+
+    /// When the first settlement of the task may be final, where no other may be posted before it is.
+    fn first_of_too_many(&self, task: TaskId) -> Option<Tick> {
+        if self.windows.len() < PENDING_MAX {
+            return None;
+        }
+        self.books.task(task)?.pending.first().map(|first| first.final_at)
+    }
+
     /// Keeps a settlement for the time after its window; earlier ones whose windows are over become final, so that
     /// never many wait.
     fn finalise_or_wait(
@@ -90,6 +112,11 @@ impl Market {
         round: Round,
     ) -> Result<Option<Event>, MarketError> {
         self.windows.push_back(round);
+        self.finalise(task)
+    }
+
+    /// Makes final whose windows are over, and says up to which round.
+    fn finalise(&mut self, task: TaskId) -> Result<Option<Event>, MarketError> {
         let due = self.books.due(task, self.now).unwrap_or(0);
         if due == 0 {
             return Ok(None);

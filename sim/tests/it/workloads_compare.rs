@@ -1,5 +1,6 @@
 //! The workload that simulators are compared by: it repeats, it learns, and the market plays the same one.
 
+use florin_ledger::limits::PENDING_MAX;
 use florin_sim::workload::{Clients, Workload};
 
 #[test]
@@ -54,4 +55,23 @@ fn the_market_plays_the_same_clients_and_its_money_adds_up() {
     assert!(played.rounds.iter().all(|round| round.updates == 10));
     assert_eq!(played.members.iter().map(|member| member.rows).sum::<usize>(), workload.rows());
     assert!(played.rounds.last().unwrap().accuracy > played.accuracy_before);
+}
+
+#[test]
+fn rounds_that_are_short_beside_the_challenge_window_wait_for_room_in_the_ledger() {
+    // 64 settlements may wait for their windows; these rounds take milliseconds, and a window a second.
+    let rounds = PENDING_MAX as u32 + 6;
+    let workload = Workload::draw(Clients::Uneven(20), 6).unwrap();
+    let scenario = workload.scenario(3, rounds, 4).unwrap();
+    let mut game = workload.market(&scenario).unwrap();
+    while game.opens().unwrap() {
+        game.round(1).unwrap();
+    }
+    let played = game.close().unwrap();
+    assert!(played.balanced);
+    assert_eq!(played.rounds.len(), rounds as usize);
+    let ended: Vec<u64> = played.rounds.iter().map(|round| round.at_ms).collect();
+    let pauses: Vec<u64> = ended.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let (longest, others) = (pauses[PENDING_MAX - 1], &pauses[..PENDING_MAX - 1]);
+    assert!(longest > 500 && others.iter().all(|pause| *pause < 20), "{pauses:?}");
 }

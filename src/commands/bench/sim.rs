@@ -79,7 +79,7 @@ pub(super) fn run(python: Option<&Path>, wanted: &[PeerArg]) -> anyhow::Result<V
         spread,
         "",
     ));
-    for (judged, seconds) in markets {
+    for (judged, seconds) in &markets {
         let name = format!("Florin: a round valued by {judged} rows, paid and booked");
         rows.push(Row::plain(name.clone(), seconds * ms, "ms"));
         rows.push(Row::at_most(
@@ -90,13 +90,14 @@ pub(super) fn run(python: Option<&Path>, wanted: &[PeerArg]) -> anyhow::Result<V
         ));
     }
     for (peer, own) in theirs {
-        rows.extend(beside(plain, peer, own));
+        rows.extend(beside(plain, &markets, peer, own));
     }
     Ok(rows)
 }
 
-/// A neighbour's rows, and what part of its round ours takes.
-fn beside(plain: f64, peer: PeerArg, theirs: Vec<Row>) -> Vec<Row> {
+/// A neighbour's rows, and what part of its round ours takes: a plain one, and one with the market on, for which twice the
+/// part is allowed.
+fn beside(plain: f64, markets: &[(u32, f64)], peer: PeerArg, theirs: Vec<Row>) -> Vec<Row> {
     let (name, bar) = match peer {
         PeerArg::Pfl => ("pfl-research", OF_PFL),
         PeerArg::Flower => ("Flower", OF_FLOWER),
@@ -105,8 +106,13 @@ fn beside(plain: f64, peer: PeerArg, theirs: Vec<Row>) -> Vec<Row> {
     let fastest = rounds.fold(f64::INFINITY, f64::min);
     let mut rows = theirs;
     if fastest.is_finite() {
-        let part = plain * 1e3 / fastest;
-        rows.push(Row::at_most(format!("Florin's round beside {name}'s"), part, "", bar));
+        let part = |seconds: f64| seconds * 1e3 / fastest;
+        rows.push(Row::at_most(format!("Florin's round beside {name}'s"), part(plain), "", bar));
+        for (judged, seconds) in markets {
+            let what =
+                format!("the same, valued by {judged} rows, paid and booked, beside {name}'s");
+            rows.push(Row::at_most(what, part(*seconds), "", MARKET_MAX * bar));
+        }
     }
     rows
 }
@@ -171,9 +177,10 @@ mod tests {
     #[test]
     fn our_round_is_held_against_the_neighbours_fastest() {
         let theirs = || vec![Row::plain("slow", 20.0, "ms"), Row::plain("fast", 8.0, "ms")];
-        let last = |plain| beside(plain, PeerArg::Pfl, theirs()).pop().unwrap();
-        assert_eq!(last(0.000_8).holds, Some(true));
-        assert_eq!(last(0.000_81).holds, Some(false));
-        assert!(beside(0.001, PeerArg::Flower, Vec::new()).is_empty());
+        let rows = |plain, market| beside(plain, &[(16, market)], PeerArg::Pfl, theirs());
+        let holds = |rows: Vec<Row>| rows.iter().rev().take(2).map(|row| row.holds).collect();
+        let seen: [Vec<_>; 2] = [holds(rows(0.000_8, 0.001_61)), holds(rows(0.000_81, 0.001_6))];
+        assert_eq!(seen, [[Some(false), Some(true)], [Some(true), Some(false)]]);
+        assert!(beside(0.001, &[], PeerArg::Flower, Vec::new()).is_empty());
     }
 }

@@ -1,0 +1,143 @@
+//! The scalar products of a tile's vectors with each other, so many at a time that they wait for arithmetic and not for
+//! memory.
+//!
+//! The lanes are those of [`crate::lanes`]. A product of two numbers of 32 bits is exact in 64, so that it is the same
+//! whether a machine rounds it before it adds or not: what multiplies and adds in one go may be used where there is such.
+
+use pulp::{Simd, WithSimd};
+
+use crate::lanes::{BLOCK, LANES, load_blocks, summed};
+
+/// The products of some vectors with others, all of one length: `[row][column]`.
+pub(crate) struct Pairs<'a> {
+    pub(crate) rows: &'a [&'a [f32]],
+    pub(crate) columns: &'a [&'a [f32]],
+    /// Whether the columns are the rows, so that those before a row need no product with it: zero may stand there.
+    pub(crate) symmetric: bool,
+}
+
+impl WithSimd for Pairs<'_> {
+    type Output = Vec<f64>;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) -> Self::Output {
+        let (rows, columns) = (self.rows.len(), self.columns.len());
+        let width = self.rows.first().map_or(0, |row| row.len());
+        let mut lanes = vec![[0.0; LANES]; rows * columns];
+        let (mut own, mut others) = (vec![0.0; rows * BLOCK], vec![0.0; columns * BLOCK]);
+        for from in (0..width).step_by(BLOCK) {
+            load_blocks(&mut own, self.rows.iter().copied(), from);
+            let others = if self.symmetric {
+                &own
+            } else {
+                load_blocks(&mut others, self.columns.iter().copied(), from);
+                &others
+            };
+            let size = BLOCK.min(width - from);
+            let block = Block { own: &own, others, size, symmetric: self.symmetric };
+            match S::F64_LANES {
+                8 => block.all::<S, 4, 4, 1>(simd, &mut lanes),
+                4 => block.all::<S, 2, 2, 2>(simd, &mut lanes),
+                2 => block.all::<S, 1, 2, 4>(simd, &mut lanes),
+                _ => block.all::<S, 1, 1, 8>(simd, &mut lanes),
+            }
+        }
+        lanes.iter().map(summed).collect()
+    }
+}
+
+/// The numbers of all vectors that are in the cache together: [`BLOCK`] of each, of which `size` count.
+struct Block<'a> {
+    own: &'a [f64],
+    others: &'a [f64],
+    size: usize,
+    symmetric: bool,
+}
+
+impl Block<'_> {
+    /// Adds all products of the block onto their lanes, `K` rows by `U` columns at a time; `V` registers have eight lanes.
+    #[inline(always)]
+    fn all<S: Simd, const K: usize, const U: usize, const V: usize>(
+        &self,
+        simd: S,
+        lanes: &mut [[f64; LANES]],
+    ) {
+        let (rows, columns) = (self.own.len() / BLOCK, self.others.len() / BLOCK);
+        let mut row = 0;
+        while row < rows {
+            let first = if self.symmetric { row / U * U } else { 0 };
+            if rows - row >= K {
+                self.row::<S, K, U, V>(simd, [row, first, columns], lanes);
+                row += K;
+            } else {
+                self.row::<S, 1, U, V>(simd, [row, first, columns], lanes);
+                row += 1;
+            }
+        }
+    }
+
+    /// `K` rows from one on, by all columns from the first that is wanted.
+    #[inline(always)]
+    fn row<S: Simd, const K: usize, const U: usize, const V: usize>(
+        &self,
+        simd: S,
+        [row, first, columns]: [usize; 3],
+        lanes: &mut [[f64; LANES]],
+    ) {
+        let mut column = first;
+        while column < columns {
+            if columns - column >= U {
+                self.add::<S, K, U, V>(simd, [row, column, columns], lanes);
+                column += U;
+            } else {
+                self.add::<S, K, 1, V>(simd, [row, column, columns], lanes);
+                column += 1;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn add<S: Simd, const K: usize, const U: usize, const V: usize>(
+        &self,
+        simd: S,
+        [row, column, columns]: [usize; 3],
+        lanes: &mut [[f64; LANES]],
+    ) {
+        let whole = self.size / LANES * LANES;
+        let mut sums = [[[simd.splat_f64s(0.0); V]; U]; K];
+        for (at, sums) in sums.iter_mut().enumerate() {
+            let lanes = &lanes[(row + at) * columns + column..][..U];
+            for (sums, lanes) in sums.iter_mut().zip(lanes) {
+                sums.copy_from_slice(S::as_simd_f64s(lanes).0);
+            }
+        }
+        let own: [&[S::f64s]; K] =
+            std::array::from_fn(|k| S::as_simd_f64s(&self.own[(row + k) * BLOCK..][..whole]).0);
+        let others: [&[S::f64s]; U] = std::array::from_fn(|u| {
+            S::as_simd_f64s(&self.others[(column + u) * BLOCK..][..whole]).0
+        });
+        for at in 0..whole / LANES {
+            let own: [[S::f64s; V]; K] =
+                std::array::from_fn(|k| std::array::from_fn(|v| own[k][at * V + v]));
+            for (u, other) in others.iter().enumerate() {
+                for v in 0..V {
+                    let other = other[at * V + v];
+                    for (sums, own) in sums.iter_mut().zip(&own) {
+                        sums[u][v] = simd.mul_add_e_f64s(other, own[v], sums[u][v]);
+                    }
+                }
+            }
+        }
+        for (k, sums) in sums.iter().enumerate() {
+            let own = &self.own[(row + k) * BLOCK..][whole..self.size];
+            for (u, sums) in sums.iter().enumerate() {
+                let lanes = &mut lanes[(row + k) * columns + column + u];
+                S::as_mut_simd_f64s(lanes).0.copy_from_slice(sums);
+                let other = &self.others[(column + u) * BLOCK..][whole..self.size];
+                for (lane, (own, other)) in lanes.iter_mut().zip(own.iter().zip(other)) {
+                    *lane += own * other;
+                }
+            }
+        }
+    }
+}
