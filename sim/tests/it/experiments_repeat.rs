@@ -34,7 +34,7 @@ fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
         all
     };
     let one = files(1);
-    assert_eq!(one.len(), 11);
+    assert_eq!(one.len(), 12);
     assert_eq!(one, files(2));
     assert_eq!(one, files(5));
 }
