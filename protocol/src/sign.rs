@@ -58,7 +58,7 @@ macro_rules! signature_text {
     ($name:ident, $len:literal, $what:literal) => {
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
+                crate::id::write_hex(f, &self.0)
             }
         }
         impl std::str::FromStr for $name {
