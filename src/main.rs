@@ -21,6 +21,11 @@ mod task_file;
 use std::process::ExitCode;
 
 use clap::Parser;
+use mimalloc::MiMalloc;
+
+/// The system's allocator keeps what many threads have given back, and a coordinator grew by it: decision 33.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     be_quiet_when_nobody_reads();

@@ -7,6 +7,9 @@ use borsh::{BorshDeserialize, BorshSerialize};
 use crate::id::Digest;
 use crate::limits::MESSAGE_BYTES_MAX;
 
+/// Room for most messages.
+const USUAL_BYTES: usize = 384;
+
 /// A message with exactly one byte string, and a digest that no other kind of message can have.
 ///
 /// The digest is blake3 in key-derivation mode with [`Canonical::DOMAIN`] as its context and the borsh bytes as its
@@ -17,7 +20,7 @@ pub trait Canonical: BorshSerialize + BorshDeserialize {
 
     /// The canonical bytes.
     fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
+        let mut bytes = Vec::with_capacity(USUAL_BYTES);
         let written = self.serialize(&mut bytes);
         debug_assert!(written.is_ok(), "writing to memory fails only past 4 GiB a list");
         bytes
@@ -37,9 +40,7 @@ pub trait Canonical: BorshSerialize + BorshDeserialize {
 
     /// The digest under this kind's domain.
     fn digest(&self) -> Digest {
-        let mut hasher = blake3::Hasher::new_derive_key(Self::DOMAIN);
-        hasher.update(&self.to_bytes());
-        Digest(*hasher.finalize().as_bytes())
+        Digest(blake3::derive_key(Self::DOMAIN, &self.to_bytes()))
     }
 }
 

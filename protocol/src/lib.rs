@@ -91,7 +91,8 @@ pub use report::{
 pub use settle::{Closing, close_round};
 pub use sign::{
     CloseRequest, NodeSignature, NodeSigner, Registration, Role, SignError, Signed, Signer,
-    VerifyError, WalletSignature, recover_wallet, typed_domain, verify_node, verify_wallet,
+    UnpackedKey, VerifyError, WalletSignature, recover_wallet, typed_domain, verify_node,
+    verify_wallet,
 };
 pub use statement::{Statement, nats};
 pub use task::{

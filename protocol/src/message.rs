@@ -121,11 +121,8 @@ impl UpdateHeader {
     /// What the sender committed to: update digest, salt and sender, hashed together.
     #[must_use]
     pub fn commitment(&self) -> Digest {
-        let mut hasher = blake3::Hasher::new_derive_key("florin v1 commitment");
-        hasher.update(&self.update.0);
-        hasher.update(&self.salt.0);
-        hasher.update(&self.sender.0);
-        Digest(*hasher.finalize().as_bytes())
+        let said = [&self.update.0[..], &self.salt.0, &self.sender.0].concat();
+        Digest(blake3::derive_key("florin v1 commitment", &said))
     }
 
     /// Whether the declared rows are a number that may be declared at all.

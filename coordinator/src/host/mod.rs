@@ -23,6 +23,7 @@ mod discloser;
 mod jobs;
 pub mod keeper;
 mod lanes;
+mod later;
 mod prover;
 mod settler;
 mod turn;
@@ -33,6 +34,7 @@ pub use archive::KeepJob;
 pub use clock::{Clock, ManualClock, SteadyClock, SystemClock};
 pub use discloser::ShowJob;
 pub use jobs::Job;
+pub use later::{Later, Outcome};
 pub use prover::Debits;
 pub use settler::{LedgerJob, REFUSED_WAIT, Step, settlement, step};
 pub use turn::{Append, Asked, Core, Next, Turn};
@@ -267,19 +269,9 @@ impl Host {
         event: Event,
         question: impl FnOnce(&Engine, Tick) -> T + Send + 'static,
     ) -> Result<T, Rejection> {
-        let (answer, written) = oneshot::channel();
-        let (asked, result) = oneshot::channel();
-        let question: Question = Box::new(move |engine, now| {
-            // Nobody listens any more if the connection is gone.
-            let _ = asked.send(question(engine, now));
-        });
-        let commands = &self.mailbox.commands;
-        let write = Command::Ask(Asked::Write(Box::new(event)), answer);
-        commands.send(write).await.map_err(|_| stopping())?;
-        // The engine answers questions behind what came before them.
-        commands.send(Command::Read(question)).await.map_err(|_| stopping())?;
-        written.await.map_err(|_| stopping())??;
-        result.await.map_err(|_| stopping())
+        let (later, outcome) = self.later(event, question);
+        later.tell_in_turn().await?;
+        outcome.comes().await
     }
 
     /// Asks the engine something, and its clock. Sees only what is durable.

@@ -154,7 +154,7 @@ pub(super) async fn verify_and<T: Spoken, A: Send + 'static>(
         (key, question(engine, now))
     });
     let (key, answer) = known.await?;
-    signed.verify(key?)?;
+    signed.verify_under(&app.keys().of(key?)?)?;
     signed.body.count(app.rates())?;
     Ok((Verified(signed), answer))
 }

@@ -21,6 +21,7 @@ mod counted;
 mod document;
 mod error;
 mod extract;
+mod keys;
 pub mod listen;
 mod market;
 mod metrics;
@@ -43,6 +44,7 @@ use admit::Rates;
 pub use document::openapi;
 pub use error::ApiError;
 use error::ApiResult;
+use keys::Keys;
 use metrics::{Load, Metrics};
 use observe::Ids;
 pub(crate) use observe::operator_router;
@@ -81,6 +83,7 @@ struct Inner {
     blob_places: Arc<Semaphore>,
     kept_reads: Arc<Semaphore>,
     proofs: Proofs,
+    keys: Keys,
     metrics: Metrics,
     ids: Ids,
     rates: Rates,
@@ -122,6 +125,7 @@ impl App {
                 blob_places: Arc::new(Semaphore::new(BLOB_UPLOADS_MAX)),
                 kept_reads: Arc::new(Semaphore::new(KEPT_READS_MAX)),
                 proofs: Proofs::default(),
+                keys: Keys::default(),
                 metrics,
                 ids: Ids::new(),
                 rates,
@@ -224,6 +228,10 @@ impl App {
 
     fn ids(&self) -> &Ids {
         &self.inner.ids
+    }
+
+    fn keys(&self) -> &Keys {
+        &self.inner.keys
     }
 
     fn proofs(&self) -> &Proofs {

@@ -27,13 +27,6 @@ const TURN_TIME: Duration = Duration::from_secs(30);
 /// Longest beginning of an update that is held while its header arrives, in bytes: the header and its length.
 const HEAD_BYTES_MAX: u64 = 8 + (1 << 20);
 
-/// An update that is kept. Large ones hold their turn until this is dropped, so that another connection with the same
-/// bytes waits for the receipt instead of sending them again.
-pub(super) enum Turned {
-    Small,
-    Large(#[expect(dead_code, reason = "it is held, not read")] Box<Upload>),
-}
-
 /// Where a request says that it goes on; at 0 it begins.
 pub(super) fn offset_of(headers: &HeaderMap) -> ApiResult<u64> {
     let Some(said) = headers.get(UPLOAD_OFFSET) else {

@@ -9,12 +9,13 @@ use florin_protocol::{
     Canonical, Code, Digest, Receipt, Rejection, Signed, TaskId, TaskSpec, Tick, UpdateHeader,
     UploadState,
 };
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::body::{Incoming, blocking, blocking_with};
 use super::error::{ApiError, ApiResult};
 use super::extract::{At, Verified, check_task, verify_and};
-use super::resume::{Head, Turned, begin, offset_of, with_offset};
+use super::resume::{Head, begin, offset_of, with_offset};
 use super::{App, Room, past};
 use crate::engine::{Engine, Event, Verdict};
 use crate::store::BlobError;
@@ -115,11 +116,8 @@ impl Taking<'_> {
         if verdict == Verdict::New
             && let Some(spec) = spec
         {
-            match self.store(&spec, &header, offset).await {
-                Ok(Some(_turn)) => {
-                    let told = app.host().write_then(event, receipt_of(&header)).await?;
-                    return sign_receipt(app, told);
-                }
+            match self.store(&spec, &header, event, offset).await {
+                Ok(Some(told)) => return sign_receipt(app, told),
                 Ok(None) => {}
                 Err(error) => {
                     note_refusal(app, &header, &error.0).await;
@@ -131,22 +129,22 @@ impl Taking<'_> {
         sign_receipt(app, told)
     }
 
-    /// Takes the bytes, checks all that can be known about them, and keeps them; nothing to do where another connection
-    /// did it meanwhile.
+    /// Takes the bytes, checks all that can be known about them, keeps them and tells the engine, which knows the receipt
+    /// then; nothing to do where another connection did it meanwhile.
     async fn store(
         &mut self,
         spec: &TaskSpec,
         header: &UpdateHeader,
+        event: Event,
         offset: u64,
-    ) -> ApiResult<Option<Turned>> {
+    ) -> ApiResult<Option<Option<Receipt>>> {
         let _slot = self.app.upload_slot(header.sender)?;
         if header.bytes <= PACKED_BYTES_MAX as u64 {
             if offset != 0 {
                 let message = "an update this small is sent whole: go on with byte 0";
                 return Err(ApiError::new(Code::WrongOffset, message));
             }
-            self.store_small(spec, header).await?;
-            return Ok(Some(Turned::Small));
+            return self.store_small(spec, header, event).await.map(Some);
         }
         let key = key_of(header);
         self.key = Some(key);
@@ -155,13 +153,21 @@ impl Taking<'_> {
         let begun = begin(self.app, wanted, move |engine, _| {
             engine.receipt(signed.scope, signed.sender, signed.digest()).is_none()
         });
-        match begun.await? {
-            Some(upload) => self.store_large(spec, header, upload).await.map(Some),
-            None => Ok(None),
-        }
+        let Some(upload) = begun.await? else {
+            return Ok(None);
+        };
+        // It holds its turn until the receipt is there: another connection with the same bytes waits for that instead of
+        // sending them again.
+        let _turn = self.store_large(spec, header, upload).await?;
+        Ok(Some(self.app.host().write_then(event, receipt_of(header)).await?))
     }
 
-    async fn store_small(&mut self, spec: &TaskSpec, header: &UpdateHeader) -> ApiResult<()> {
+    async fn store_small(
+        &mut self,
+        spec: &TaskSpec,
+        header: &UpdateHeader,
+        event: Event,
+    ) -> ApiResult<Option<Receipt>> {
         let app = self.app;
         self.incoming.allow(app.config().body_time(header.bytes));
         let mut writer = self.incoming.write_to(app.host().blobs(), header.bytes).await?;
@@ -169,16 +175,26 @@ impl Taking<'_> {
         let _room = app.room_for(Room::Updates, header.bytes).await?;
         // It is checked faster than another thread wakes up.
         florin_work::inspect_update(spec, &writer.read_back()?)?;
-        let (kept, answer) = oneshot::channel();
-        app.host().blobs().keep_then(
-            writer,
-            Box::new(move |result| {
+        let (later, outcome) = app.host().later(event, receipt_of(header));
+        let (failed, mut failure) = oneshot::channel();
+        let runtime = Handle::current();
+        // Whoever makes the blob durable tells the engine: nobody has to wake up here in between.
+        let done = move |kept: Result<Digest, BlobError>| match kept {
+            Ok(_) => {
+                if let Err(later) = later.tell() {
+                    runtime.spawn(later.tell_in_turn());
+                }
+            }
+            Err(error) => {
                 // Nobody listens any more if the connection is gone.
-                let _ = kept.send(result);
-            }),
-        );
-        answer.await.map_err(|error| ApiError::fault("a blob's answer was lost", &error))??;
-        Ok(())
+                let _ = failed.send(error);
+            }
+        };
+        app.host().blobs().keep_then(writer, Box::new(done));
+        match (outcome.comes().await, failure.try_recv()) {
+            (_, Ok(error)) => Err(error.into()),
+            (told, Err(_)) => Ok(told?),
+        }
     }
 
     async fn store_large(
@@ -186,7 +202,7 @@ impl Taking<'_> {
         spec: &TaskSpec,
         header: &UpdateHeader,
         mut upload: Box<Upload>,
-    ) -> ApiResult<Turned> {
+    ) -> ApiResult<Box<Upload>> {
         let (app, bytes) = (self.app, header.bytes);
         let left = bytes.saturating_sub(upload.bytes());
         self.incoming.allow(app.config().body_time(left));
@@ -215,7 +231,7 @@ impl Taking<'_> {
             blobs.keep(upload.take_blob(&blobs)?)?;
             Ok(upload)
         });
-        Ok(Turned::Large(kept.await??))
+        kept.await?
     }
 }
 

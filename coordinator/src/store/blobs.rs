@@ -7,8 +7,8 @@ use std::fs::{self, File};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use florin_learning::Mapped;
 use florin_protocol::Digest;
@@ -135,9 +135,9 @@ impl Blobs {
     pub fn writer(&self, bytes_max: u64) -> Result<BlobWriter, BlobError> {
         let held = match usize::try_from(bytes_max) {
             Ok(most) if most <= PACKED_BYTES_MAX => Held::Memory(self.packs.buffer(most), most),
-            _ => Held::File(self.partial_file().map_err(BlobError::from)?),
+            _ => Held::File(self.partial_file().map_err(BlobError::from)?, Box::default()),
         };
-        Ok(BlobWriter { held, hasher: blake3::Hasher::new(), bytes: 0, carried: None })
+        Ok(BlobWriter { held, bytes: 0, whole: OnceLock::new(), carried: None })
     }
 
     /// A name that no unfinished file has or ever had, in this life or an earlier one: a removed name may be back after a
@@ -158,13 +158,13 @@ impl Blobs {
         &self,
         from: &Path,
         (file, carried): (File, Carried),
-        hasher: blake3::Hasher,
+        hasher: Box<blake3::Hasher>,
         bytes: u64,
     ) -> Result<BlobWriter, BlobError> {
         let path = self.unfinished();
         fs::rename(from, &path)?;
-        let held = Held::File(Partial { file, path });
-        Ok(BlobWriter { held, hasher, bytes, carried: Some(carried) })
+        let held = Held::File(Partial { file, path }, hasher);
+        Ok(BlobWriter { held, bytes, whole: OnceLock::new(), carried: Some(carried) })
     }
 
     /// Keeps some bytes.
@@ -210,7 +210,7 @@ impl Blobs {
         let known = match writer.held {
             // A small one that has a file of its own comes from an older folder: it may be in both places.
             Held::Memory(..) => self.packs.contains(digest),
-            Held::File(_) => self.contains(digest),
+            Held::File(..) => self.contains(digest),
         };
         if known && self.open_here(digest).is_ok() {
             let synced = if self.packs.contains(digest) { Ok(()) } else { self.sync_way(digest) };
@@ -218,7 +218,7 @@ impl Blobs {
         }
         match writer.held {
             Held::Memory(bytes, _) => self.packs.append(bytes, digest, done),
-            Held::File(partial) => {
+            Held::File(partial, _) => {
                 let placed = self.place(&partial, digest);
                 done(placed.map(|()| digest).map_err(BlobError::from));
             }
@@ -371,17 +371,19 @@ impl Drop for Partial {
 /// Where a blob waits until it is kept.
 #[derive(Debug)]
 enum Held {
-    /// In memory, with its limit.
+    /// In memory, with its limit. It is hashed when all of it is there: at once is faster than piece by piece.
     Memory(Vec<u8>, usize),
-    File(Partial),
+    /// Hashed as it comes: nobody reads it twice.
+    File(Partial, Box<blake3::Hasher>),
 }
 
 /// A blob on its way in. Dropped without being kept, it leaves nothing.
 #[derive(Debug)]
 pub struct BlobWriter {
     held: Held,
-    hasher: blake3::Hasher,
     bytes: u64,
+    /// The digest of the bytes taken so far, once somebody has asked.
+    whole: OnceLock<Digest>,
     /// Says that the bucket has it already.
     carried: Option<Carried>,
 }
@@ -400,9 +402,12 @@ impl BlobWriter {
                 let what = format!("a blob of more than the {most} bytes that were announced");
                 return Err(BlobError::Failed(io::Error::other(what)));
             }
-            Held::File(partial) => partial.file.write_all(bytes).map_err(BlobError::from)?,
+            Held::File(partial, hasher) => {
+                partial.file.write_all(bytes).map_err(BlobError::from)?;
+                hasher.update(bytes);
+            }
         }
-        self.hasher.update(bytes);
+        self.whole.take();
         self.bytes = self.bytes.saturating_add(bytes.len() as u64);
         Ok(())
     }
@@ -423,7 +428,7 @@ impl BlobWriter {
     pub(super) fn small(&self) -> Option<&[u8]> {
         match &self.held {
             Held::Memory(bytes, _) => Some(bytes),
-            Held::File(_) => None,
+            Held::File(..) => None,
         }
     }
 
@@ -431,7 +436,7 @@ impl BlobWriter {
     pub(super) const fn file(&self) -> Option<&File> {
         match &self.held {
             Held::Memory(..) => None,
-            Held::File(partial) => Some(&partial.file),
+            Held::File(partial, _) => Some(&partial.file),
         }
     }
 
@@ -442,7 +447,11 @@ impl BlobWriter {
     /// The digest of the bytes taken so far.
     #[must_use]
     pub fn digest(&self) -> Digest {
-        Digest(*self.hasher.finalize().as_bytes())
+        let hash = || match &self.held {
+            Held::Memory(bytes, _) => florin_protocol::blob_digest(bytes),
+            Held::File(_, hasher) => Digest(*hasher.finalize().as_bytes()),
+        };
+        *self.whole.get_or_init(hash)
     }
 
     /// The bytes taken so far, to look at them before they are kept.
@@ -452,7 +461,7 @@ impl BlobWriter {
     pub fn read_back(&mut self) -> Result<Cow<'_, [u8]>, BlobError> {
         match &mut self.held {
             Held::Memory(held, _) => Ok(Cow::Borrowed(held)),
-            Held::File(partial) => {
+            Held::File(partial, _) => {
                 let mut bytes = Vec::with_capacity(usize::try_from(self.bytes).unwrap_or_default());
                 partial.file.rewind()?;
                 partial.file.read_to_end(&mut bytes)?;
@@ -490,7 +499,7 @@ mod tests {
     fn no_unfinished_file_has_a_name_that_one_had_before_the_restart() {
         let dir = tempfile::tempdir().unwrap();
         let name = |writer: &BlobWriter| match &writer.held {
-            Held::File(partial) => partial.path.file_name().unwrap().to_owned(),
+            Held::File(partial, _) => partial.path.file_name().unwrap().to_owned(),
             Held::Memory(..) => panic!("it is small"),
         };
         let mut names = std::collections::BTreeSet::new();
@@ -505,10 +514,27 @@ mod tests {
             let upload = dir.path().join("upload");
             let file = File::create_new(&upload).unwrap();
             let carried = blobs.carry(Digest([7; 32]), &file, 0).unwrap();
-            let taken = blobs.adopt(&upload, (file, carried), blake3::Hasher::new(), 0).unwrap();
+            let taken = blobs.adopt(&upload, (file, carried), Box::default(), 0).unwrap();
             assert!(names.insert(name(&taken)), "{names:?}");
         }
         assert_eq!(names.len(), 9);
+    }
+
+    #[test]
+    fn a_digest_is_of_what_came_so_far_however_often_it_is_asked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let blobs = Blobs::open(dir.path()).unwrap();
+        for bytes_max in [PACKED_BYTES_MAX, LARGE] {
+            let mut writer = blobs.writer(bytes_max as u64).unwrap();
+            let mut came = Vec::new();
+            for piece in [&b"one"[..], b"", b"two", &[3; 2_000]] {
+                writer.write(piece).unwrap();
+                came.extend_from_slice(piece);
+                for _ in 0..2 {
+                    assert_eq!(writer.digest(), florin_protocol::blob_digest(&came));
+                }
+            }
+        }
     }
 
     #[test]
@@ -545,9 +571,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = File::options().write(true).open("/dev/full").unwrap();
         let partial = Partial { file, path: dir.path().join("nothing") };
-        let held = Held::File(partial);
-        let mut writer =
-            BlobWriter { held, hasher: blake3::Hasher::new(), bytes: 0, carried: None };
+        let held = Held::File(partial, Box::default());
+        let mut writer = BlobWriter { held, bytes: 0, whole: OnceLock::new(), carried: None };
         assert!(matches!(writer.write(b"bytes"), Err(BlobError::Full)));
         assert_eq!(writer.bytes(), 0);
     }

@@ -369,7 +369,7 @@ impl Upload {
     pub fn take_blob(&mut self, blobs: &Blobs) -> Result<BlobWriter, BlobError> {
         let carried = blobs.carry(self.digest(), self.file()?, self.bytes())?;
         let Came { file, hasher, bytes } = self.came.take().ok_or_else(gone)?;
-        blobs.adopt(&self.partials.path(&self.key), (file, carried), *hasher, bytes)
+        blobs.adopt(&self.partials.path(&self.key), (file, carried), hasher, bytes)
     }
 }
 

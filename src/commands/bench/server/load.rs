@@ -1,12 +1,13 @@
 //! The load: everybody's messages, made before and sent over many connections at once.
 
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use florin_participant::{Client, ClientConfig};
 use florin_protocol::{
     Amount, Canonical, Commit, Digest, Enrol, Phase, Registration, Role, Round, Signed, TaskId,
@@ -120,7 +121,7 @@ fn updates(market: &Market, task: TaskId) -> anyhow::Result<Vec<Ready>> {
     let offer = view.offer.context("a task that waits for commits has an offer")?.body;
     let parameters = florin_work::model_spec(&view.spec.model).parameters();
     let make = |(number, actor): (usize, &Actor)| {
-        let bytes = delta(&view.spec, parameters, number);
+        let bytes = delta(&view.spec, parameters, task, number);
         let header = UpdateHeader {
             scope: offer.scope,
             sender: florin_protocol::Signer::address(&actor.wallet),
@@ -137,9 +138,11 @@ fn updates(market: &Market, task: TaskId) -> anyhow::Result<Vec<Ready>> {
     Ok(market.actors.iter().enumerate().map(make).collect())
 }
 
-/// Small numbers that only this participant has.
-fn delta(spec: &TaskSpec, parameters: usize, number: usize) -> Vec<u8> {
-    let mut state = (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+/// Small numbers that only this participant has, and only in this task: bytes that the coordinator has are looked up and
+/// read back, which costs something else than taking new ones.
+fn delta(spec: &TaskSpec, parameters: usize, task: TaskId, number: usize) -> Vec<u8> {
+    let of_task = task.0.first_chunk::<8>().copied().map_or(0, u64::from_le_bytes);
+    let mut state = (of_task ^ (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)) | 1;
     let next = |_| {
         // xorshift64: quick, and different for everybody.
         state ^= state << 13;
@@ -163,7 +166,8 @@ fn promise(ready: &Ready, market: &Market) -> anyhow::Result<Signed<Commit>> {
     Ok(actor.context("everybody is known")?.node.sign(commit))
 }
 
-/// Commits everybody in all tasks; returns what is to be uploaded.
+/// Commits everybody in all tasks; returns what is to be uploaded: all but one update of each task, so that none has all
+/// of its updates and nobody works on their valuation while uploads are counted.
 pub(super) fn commit(
     market: &Market,
     tasks: &[TaskId],
@@ -175,7 +179,21 @@ pub(super) fn commit(
     }
     let commits = all.iter().map(|ready| promise(ready, market)).collect::<Result<Vec<_>, _>>()?;
     over(market, connections, &commits, |client, commit| Ok(client.commit(commit)?))?;
+    let digests: BTreeSet<Digest> = all.iter().map(|ready| ready.header.body.update).collect();
+    ensure!(
+        digests.len() == all.len(),
+        "two updates are alike: the second would only be looked up"
+    );
+    let mut held = BTreeSet::new();
+    all.retain(|ready| !held.insert(ready.header.body.scope.task));
     Ok(all)
+}
+
+/// Whether all tasks still wait for updates.
+pub(super) fn still_revealing(market: &Market, tasks: &[TaskId]) -> anyhow::Result<bool> {
+    let client = connect(market)?;
+    let mut phases = tasks.iter().map(|task| client.task(*task).map(|view| view.phase));
+    Ok(phases.try_fold(true, |all, phase| phase.map(|phase| all && phase == Phase::Revealing))?)
 }
 
 /// Uploads everything.

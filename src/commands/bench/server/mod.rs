@@ -5,6 +5,9 @@ pub(super) mod market;
 
 use std::time::Duration;
 
+use anyhow::ensure;
+use florin_protocol::Phase;
+
 use super::Row;
 use market::Market;
 
@@ -29,13 +32,16 @@ pub(super) fn run() -> anyhow::Result<Vec<Row>> {
         Row::below("  of it commits and uploads", seconds(round.took), "s", 5.0),
         Row::below("  upload, 99th percentile", seconds(round.p99) * 1_000.0, "ms", 1_000.0),
     ]);
-    // Many tasks at once: the rate at which updates are taken.
+    // Many tasks at once: the rate at which updates are taken, and nothing else is done meanwhile.
+    load::until(&market, task, Phase::Done)?;
+    market.kill("provider")?;
     let tasks: Vec<_> = (1..=TASKS).map(|salt| market.publish(salt)).collect::<Result<_, _>>()?;
     load::join(&market, &tasks, CONNECTIONS)?;
     let ready = load::commit(&market, &tasks, CONNECTIONS)?;
     let before = market.usage()?;
     let taken = load::upload(&market, &ready, CONNECTIONS)?;
     let after = market.usage()?;
+    ensure!(load::still_revealing(&market, &tasks)?, "a round went on while uploads were counted");
     let count = f64::from(u32::try_from(taken.count).unwrap_or(u32::MAX));
     let each = seconds(after.cpu.saturating_sub(before.cpu)) * 1_000.0 / count;
     rows.extend([

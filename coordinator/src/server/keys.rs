@@ -1,0 +1,71 @@
+//! Node keys that were unpacked: who signs one message signs many, and unpacking a key takes a quarter of a check.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use florin_protocol::{NodeKey, UnpackedKey, VerifyError};
+
+/// Keys that are remembered; about 300 bytes each. When more than these sign, all are forgotten and unpacked again.
+const KEYS_MAX: usize = 16_384;
+
+/// Keys by their bytes. Only registered ones are asked for.
+#[derive(Debug, Default)]
+pub(super) struct Keys {
+    unpacked: Mutex<BTreeMap<NodeKey, UnpackedKey>>,
+}
+
+impl Keys {
+    /// The key, unpacked now or before.
+    pub(super) fn of(&self, key: NodeKey) -> Result<UnpackedKey, VerifyError> {
+        let known = self.unpacked.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let found = UnpackedKey::of(key)?;
+        let mut unpacked = self.unpacked.lock().unwrap_or_else(PoisonError::into_inner);
+        if unpacked.len() >= KEYS_MAX {
+            unpacked.clear();
+        }
+        unpacked.insert(key, found);
+        Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use florin_protocol::NodeSigner;
+
+    use super::*;
+
+    #[test]
+    fn a_key_is_its_own_however_often_it_is_asked_for_and_a_bad_one_is_never_remembered() {
+        let keys = Keys::default();
+        let signers = [1, 2].map(|seed| NodeSigner::from_seed(&[seed; 32]));
+        for _ in 0..2 {
+            for (signer, other) in [(&signers[0], &signers[1]), (&signers[1], &signers[0])] {
+                let key = keys.of(signer.key()).unwrap();
+                key.verify(b"said", &signer.sign_bytes(b"said")).unwrap();
+                let foreign = other.sign_bytes(b"said");
+                assert_eq!(key.verify(b"said", &foreign), Err(VerifyError::BadSignature));
+            }
+            let mut weak = [0; 32];
+            weak[0] = 1;
+            assert_eq!(keys.of(NodeKey(weak)), Err(VerifyError::WeakKey));
+        }
+        assert_eq!(keys.unpacked.lock().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn the_table_is_bounded() {
+        let keys = Keys::default();
+        let one = UnpackedKey::of(NodeSigner::from_seed(&[1; 32]).key()).unwrap();
+        let filler = (0..KEYS_MAX as u64).map(|n| {
+            let mut key = [0; 32];
+            key[..8].copy_from_slice(&n.to_le_bytes());
+            (NodeKey(key), one)
+        });
+        keys.unpacked.lock().unwrap().extend(filler);
+        keys.of(NodeSigner::from_seed(&[2; 32]).key()).unwrap();
+        assert_eq!(keys.unpacked.lock().unwrap().len(), 1);
+    }
+}
