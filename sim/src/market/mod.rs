@@ -378,10 +378,9 @@ impl Market {
         let latest = task.past.iter().rev().take(PUBLIC_STEPS_MAX.saturating_add(2));
         let mut needed: BTreeSet<Digest> = latest.map(|ended| ended.model).collect();
         needed.insert(self.spec.base_model);
-        // The next round's updates are held against those of this one.
-        let last =
-            task.whole.values().next_back().into_iter().flat_map(|past| &past.report.entries);
-        needed.extend(last.map(|entry| entry.update));
+        // The next round's updates are held against these, however large they are.
+        let shown = task.earlier.held_against(self.spec.rounds.protection, 0);
+        needed.extend(shown.into_iter().map(|(_, update)| update));
         self.blobs.retain(|digest, _| needed.contains(digest));
     }
 
