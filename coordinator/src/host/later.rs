@@ -98,7 +98,7 @@ mod tests {
     async fn where_there_is_no_room_for_both_nothing_is_told_until_there_is() {
         let (commands, mut queue) = mpsc::channel(3);
         assert!(later(&commands).tell().is_ok());
-        let full = later(&commands).tell().err().expect("one place is left, and it takes two");
+        let full = later(&commands).tell().expect_err("one place is left, and it takes two");
         assert_eq!(queue.len(), 2);
         let waiting = tokio::spawn(full.tell_in_turn());
         for _ in 0..2 {
@@ -107,7 +107,7 @@ mod tests {
         }
         waiting.await.unwrap().unwrap();
         drop(queue);
-        let stopped = later(&commands).tell().err().expect("nobody hears it");
+        let stopped = later(&commands).tell().expect_err("nobody hears it");
         assert_eq!(stopped.tell_in_turn().await.unwrap_err().code, Code::Internal);
     }
 
