@@ -74,7 +74,7 @@ fn each(
     for (station, numbers) in stations.iter().zip(numbers) {
         if station.place.gradient {
             let _losses = station.net.gradient(features, labels, 1.0, &station.slots)?;
-            add(numbers, 0, &to_vec(&station.gradient)?);
+            add(numbers, to_vec(&station.gradient)?);
         } else {
             let logits = station.net.forward(features)?.logits;
             numbers.extend(to_vec(&net::losses(&logits, labels)?)?);
@@ -111,18 +111,20 @@ fn dense(
     let weights = weights.f_chunk(pulls.len() as i64, 0)?;
     for (weight, (station, numbers)) in weights.iter().zip(gradients) {
         // The first layer's weight leads the parameters.
-        let weight = to_vec(&weight.f_view([-1])?)?;
-        let from = weight.len() as i64;
+        let mut own = to_vec(&weight.f_view([-1])?)?;
+        let from = own.len() as i64;
         let rest = station.gradient.f_narrow(0, from, station.gradient.size1()? - from)?;
-        add(numbers, 0, &weight);
-        add(numbers, weight.len(), &to_vec(&rest)?);
+        own.extend(to_vec(&rest)?);
+        add(numbers, own);
     }
     Ok(())
 }
 
-/// Adds `own` to the `numbers` from place `from` on, where there are any yet.
-fn add(numbers: &mut Vec<f64>, from: usize, own: &[f64]) {
-    let (had, more) = own.split_at(own.len().min(numbers.len() - from.min(numbers.len())));
-    numbers.iter_mut().skip(from).zip(had).for_each(|(sum, own)| *sum += own);
-    numbers.extend(more);
+/// Adds `own` to the `numbers`, where there are any yet.
+fn add(numbers: &mut Vec<f64>, own: Vec<f64>) {
+    if numbers.is_empty() {
+        *numbers = own;
+    } else {
+        numbers.iter_mut().zip(own).for_each(|(sum, own)| *sum += own);
+    }
 }
