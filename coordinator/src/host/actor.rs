@@ -19,6 +19,7 @@ use super::{Answer, Clock, Command, Copier, Question, Sequences, Vitals};
 use crate::backup::{BackupError, Moment};
 use crate::engine::Effect;
 use crate::identity::Identity;
+use crate::store::gather::Gather;
 
 /// Commands that share one fsync.
 const BATCH_MAX: usize = 256;
@@ -69,6 +70,15 @@ impl Batch {
     }
 }
 
+/// Takes what has come meanwhile.
+fn take_more(queue: &mut mpsc::Receiver<Command>, commands: &mut Vec<Command>) {
+    while commands.len() < BATCH_MAX
+        && let Ok(next) = queue.try_recv()
+    {
+        commands.push(next);
+    }
+}
+
 impl Actor {
     pub(super) fn run(mut self, queue: mpsc::Receiver<Command>) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
@@ -82,7 +92,7 @@ impl Actor {
         let outstanding = self.core.engine().outstanding();
         self.dispatch(&outstanding);
         let mut commands = Vec::with_capacity(BATCH_MAX);
-        let mut least = Duration::ZERO;
+        let (mut least, mut gather) = (Duration::ZERO, Gather::default());
         loop {
             let sleep = self.until_deadline().max(least);
             tokio::select! {
@@ -91,9 +101,13 @@ impl Actor {
                     if taken == 0 {
                         return;
                     }
+                    gather.wait();
+                    take_more(&mut queue, &mut commands);
                 }
                 () = tokio::time::sleep(sleep) => {}
             }
+            let asked = commands.iter().filter(|one| matches!(one, Command::Ask(..))).count();
+            gather.shared(asked);
             least = match self.batch(&mut commands) {
                 Next::GoOn => Duration::ZERO,
                 Next::Stuck => STUCK_WAIT,

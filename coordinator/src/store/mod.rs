@@ -17,6 +17,7 @@ pub mod blobs;
 pub mod bucket;
 mod fetch;
 mod frames;
+pub(crate) mod gather;
 pub mod history;
 pub mod journal;
 pub(crate) mod newest;

@@ -18,6 +18,7 @@ use std::thread::JoinHandle;
 use florin_protocol::Digest;
 
 use super::blobs::BlobError;
+use super::gather::Gather;
 use super::is_full;
 use super::scan::{self, HEAD_BYTES, Scan};
 use super::volume::{Disk, Volume, write_stretch_again};
@@ -270,13 +271,16 @@ struct Appender {
 
 impl Appender {
     fn run(&mut self, queue: &Receiver<Job>) {
+        let mut gather = Gather::default();
         while let Ok(first) = queue.recv() {
+            gather.wait();
             let mut batch = vec![first];
             while batch.len() < BATCH_MAX
                 && let Ok(next) = queue.try_recv()
             {
                 batch.push(next);
             }
+            gather.shared(batch.len());
             let result = self.write(&batch);
             for job in batch {
                 let answer = match &result {
