@@ -41,7 +41,7 @@ pub struct Small {
 
 impl Default for Small {
     fn default() -> Self {
-        Self { members: 48, rounds: 100, seeds: 3, held_out: 2, error_max: 0.15 }
+        Self { members: 48, rounds: 100, seeds: 3, held_out: 16, error_max: 0.15 }
     }
 }
 

@@ -1,38 +1,46 @@
 //! The learning curve: how much a round takes off the loss, and how many rows a model of that loss gets right.
 //!
 //! ```text
-//! V(ℓ, n) = c · (ℓ − ℓ∞)^k · (1 − ℓ / ℓ₁) · (1 − b / n)   nats that a round of n updates takes off the loss ℓ
-//! logit A(ℓ) = a₀ + a₁ ℓ + a₂ ln ℓ                        share of rows that a model of loss ℓ gets right
+//! V(ℓ, n) = exp( line through knots, in ln ℓ ) · (1 − b / n)   nats that a round of n updates takes off the loss ℓ
+//! logit A(ℓ) = a₀ + a₁ ℓ + a₂ ln ℓ                            share of rows that a model of loss ℓ gets right
 //! ```
-//! Followed round by round, the first line is a curve that begins slowly, where a first model has hardly anything to go
-//! by, and then falls like a power of the work done; its last factor is what averaging more updates is good for. `c`,
-//! `ℓ∞`, `k`, `ℓ₁` and `b` are those whose curves have the least squared
-//! distance from the losses of real games, on rows that nobody in the market sees.
+//! The knots are losses at equal ratios, from where real games begin to the lowest that one reached; below it the last piece
+//! goes on, and the last factor is what averaging more updates is good for. The values at the knots and `b` are those
+//! whose curves, followed round by round, have the least squared distance from the logarithms of the losses of real
+//! games, on rows that nobody in the market sees: late rounds bring little, and it is then that luck decides who is paid.
 
 use serde::Serialize;
 
 use super::small::Seen;
+use super::squares::least_squares;
 
 /// Smallest loss that is reckoned with, in nats.
-const LOSS_MIN: f64 = 1e-3;
-/// Steps of the search.
-const STEPS: usize = 1_500;
+pub(super) const LOSS_MIN: f64 = 1e-3;
+/// Losses at which the curve is known.
+const KNOTS: usize = 10;
 /// Numbers that are searched for.
-const NUMBERS: usize = 5;
+const NUMBERS: usize = KNOTS + 1;
+/// Steps of the search.
+const STEPS: usize = 100;
+/// How far a number is moved to see what it does.
+const NUDGE: f64 = 1e-5;
+
+/// What is known at a loss.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Knot {
+    /// The loss, in nats.
+    pub loss: f64,
+    /// What a round of any number of updates takes off it, in nats.
+    pub gain: f64,
+}
 
 /// A fitted learning curve.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Curve {
-    /// `c`: nats a round takes off when the loss is one nat above the floor.
-    pub pace: f64,
-    /// `ℓ∞`, in nats.
-    pub floor: f64,
-    /// `k`.
-    pub power: f64,
+    /// From the highest loss to the lowest.
+    pub knots: [Knot; KNOTS],
     /// `b`, in updates.
     pub crowd: f64,
-    /// `ℓ₁`, in nats: above all losses that were seen.
-    pub top: f64,
     /// `a₀`, `a₁`, `a₂`.
     pub accuracy: [f64; 3],
 }
@@ -41,10 +49,24 @@ impl Curve {
     /// Nats that a round of so many updates takes off this loss.
     #[must_use]
     pub fn gain(&self, loss: f64, updates: f64) -> f64 {
-        let above = (loss - self.floor).max(0.0);
-        let crowd = 1.0 - self.crowd / updates.max(1.0);
-        let awake = (1.0 - loss / self.top).max(0.0);
-        (self.pace * above.powf(self.power) * awake * crowd.max(0.0)).min(above)
+        let crowd = (1.0 - self.crowd / updates.max(1.0)).max(0.0);
+        (self.line(loss) * crowd).min((loss - LOSS_MIN).max(0.0))
+    }
+
+    /// The line through the knots; above the first as there, below the last as far as the last piece falls, and at least
+    /// as fast as the loss.
+    fn line(&self, loss: f64) -> f64 {
+        let [.., before, last] = self.knots;
+        if loss >= self.knots[0].loss {
+            return self.knots[0].gain;
+        }
+        let power = |a: Knot, b: Knot| (a.gain / b.gain).ln() / (a.loss / b.loss).ln();
+        let from = |b: Knot, power: f64| b.gain * (loss.max(LOSS_MIN) / b.loss).powf(power);
+        let piece = self.knots.windows(2).find(|pair| loss >= pair[1].loss);
+        piece.map_or_else(
+            || from(last, power(before, last).max(1.0)),
+            |pair| from(pair[1], power(pair[0], pair[1])),
+        )
     }
 
     /// Share of rows that a model of this loss gets right.
@@ -69,32 +91,35 @@ impl Curve {
     /// The curve of least squares through real games.
     #[must_use]
     pub(super) fn fit(games: &[Seen]) -> Self {
-        let updates: Vec<Vec<f64>> = games.iter().map(Seen::updates).collect();
+        let all =
+            || games.iter().flat_map(|seen| seen.losses.iter().map(|loss| loss.max(LOSS_MIN)));
         let first = games.iter().filter_map(|seen| seen.losses.first());
-        let highest = first.fold(0.0_f64, |most, loss| most.max(*loss));
-        let error = |numbers: &[f64; NUMBERS]| {
-            let curve = Self::of(numbers, highest);
-            let of = |(seen, updates): (&Seen, &Vec<f64>)| -> f64 {
+        let highest = first.fold(LOSS_MIN, |most, loss| most.max(*loss));
+        // Where nobody learns anything there still is a line.
+        let lowest = all().fold(highest * 0.9, f64::min);
+        let knots: [f64; KNOTS] = std::array::from_fn(|i| {
+            highest * (lowest / highest).powf(i as f64 / (KNOTS - 1) as f64)
+        });
+        let updates: Vec<Vec<f64>> = games.iter().map(Seen::updates).collect();
+        let off = |numbers: &[f64; NUMBERS]| -> Vec<f64> {
+            let curve = Self::of(numbers, &knots);
+            let of = |(seen, updates): (&Seen, &Vec<f64>)| {
                 let first = seen.losses.first().copied().unwrap_or_default();
-                let own = curve.follow(first, updates);
-                own.iter().zip(&seen.losses).map(|(own, real)| (own - real).powi(2)).sum()
+                let pairs = curve.follow(first, updates).into_iter().zip(&seen.losses);
+                let off = |(own, real): (f64, &f64)| (own.max(LOSS_MIN) / real.max(LOSS_MIN)).ln();
+                pairs.map(off).collect::<Vec<f64>>()
             };
-            games.iter().zip(&updates).map(of).sum()
+            games.iter().zip(&updates).flat_map(of).collect()
         };
-        let best = descend(&error, [-1.0, -2.0, 0.3, -0.5, -0.5], STEPS);
-        Self { accuracy: accuracy_of(games), ..Self::of(&best, highest) }
+        let begin = std::array::from_fn(|i| knots.get(i).map_or(-1.0, |loss| (0.1 * loss).ln()));
+        Self { accuracy: accuracy_of(games), ..Self::of(&nearest(&off, begin), &knots) }
     }
 
     /// From numbers without bounds.
-    fn of([pace, floor, power, crowd, top]: &[f64; NUMBERS], highest: f64) -> Self {
-        Self {
-            pace: pace.exp(),
-            floor: floor.exp(),
-            power: power.exp(),
-            crowd: crowd.exp(),
-            top: highest + top.exp(),
-            accuracy: [0.0; 3],
-        }
+    fn of(numbers: &[f64; NUMBERS], knots: &[f64; KNOTS]) -> Self {
+        let [gains @ .., crowd] = numbers;
+        let knot = |i: usize| Knot { loss: knots[i], gain: gains[i].exp() };
+        Self { knots: std::array::from_fn(knot), crowd: crowd.exp(), accuracy: [0.0; 3] }
     }
 }
 
@@ -107,83 +132,37 @@ fn accuracy_of(games: &[Seen]) -> [f64; 3] {
     least_squares(&rows)
 }
 
-/// The numbers that make `Σ weight · (terms · numbers − value)²` least; terms that say nothing get zeros.
-pub(super) fn least_squares(rows: &[([f64; 3], f64, f64)]) -> [f64; 3] {
-    let mut m = [[0.0; 4]; 3];
-    for (terms, value, weight) in rows {
-        for (i, line) in m.iter_mut().enumerate() {
-            for (j, term) in terms.iter().enumerate() {
-                line[j] += weight * terms[i] * term;
-            }
-            line[3] += weight * terms[i] * value;
-        }
-    }
-    // A little ridge keeps a term that never changes from having no answer.
-    let size = m[0][0] + m[1][1] + m[2][2];
-    (0..3).for_each(|i| m[i][i] += 1e-9 * size);
-    for i in 0..3 {
-        if m[i][i].abs() <= f64::MIN_POSITIVE {
-            continue;
-        }
-        let pivot = m[i];
-        for (j, line) in m.iter_mut().enumerate().filter(|(j, _)| *j != i) {
-            let factor = line[i] / pivot[i];
-            let _ = j;
-            line.iter_mut().zip(&pivot).for_each(|(own, p)| *own -= factor * p);
-        }
-    }
-    std::array::from_fn(|i| if m[i][i].abs() > f64::MIN_POSITIVE { m[i][3] / m[i][i] } else { 0.0 })
-}
-
-/// Downhill with a simplex (J. A. Nelder and R. Mead, 1965): no chance is involved.
-fn descend(
-    error: &dyn Fn(&[f64; NUMBERS]) -> f64,
-    start: [f64; NUMBERS],
-    steps: usize,
-) -> [f64; NUMBERS] {
-    let value = |at: &[f64; NUMBERS]| {
-        let found = error(at);
-        if found.is_finite() { found } else { f64::MAX }
+/// The numbers from which `off` is shortest, downhill from `begin` (K. Levenberg, 1944; D. Marquardt, 1963): no chance is
+/// involved.
+fn nearest(off: &dyn Fn(&[f64; NUMBERS]) -> Vec<f64>, begin: [f64; NUMBERS]) -> [f64; NUMBERS] {
+    let length = |off: &[f64]| {
+        let sum: f64 = off.iter().map(|one| one * one).sum();
+        if sum.is_finite() { sum } else { f64::MAX }
     };
-    let mut corners: Vec<([f64; NUMBERS], f64)> = vec![(start, value(&start))];
-    for axis in 0..NUMBERS {
-        let mut at = start;
-        at[axis] += 0.7;
-        corners.push((at, value(&at)));
-    }
-    for _ in 0..steps {
-        corners.sort_by(|a, b| a.1.total_cmp(&b.1));
-        let Some((worst, worst_value)) = corners.pop() else { break };
-        let n = corners.len() as f64;
-        let centre: [f64; NUMBERS] =
-            std::array::from_fn(|i| corners.iter().map(|(at, _)| at[i]).sum::<f64>() / n);
-        let along = |by: f64| -> [f64; NUMBERS] {
-            std::array::from_fn(|i| centre[i] + by * (centre[i] - worst[i]))
-        };
-        let best = corners.first().map_or(f64::MAX, |(_, value)| *value);
-        let second = corners.last().map_or(f64::MAX, |(_, value)| *value);
-        let mirrored = (along(1.0), value(&along(1.0)));
-        let next = if mirrored.1 < best {
-            let further = (along(2.0), value(&along(2.0)));
-            if further.1 < mirrored.1 { further } else { mirrored }
-        } else if mirrored.1 < second {
-            mirrored
+    let (mut at, mut damping) = (begin, 1.0);
+    let mut here = off(&at);
+    for _ in 0..STEPS {
+        let beside: Vec<Vec<f64>> = (0..NUMBERS)
+            .map(|i| {
+                let mut moved = at;
+                moved[i] += NUDGE;
+                off(&moved)
+            })
+            .collect();
+        let slopes = |row: usize| std::array::from_fn(|i| (beside[i][row] - here[row]) / NUDGE);
+        let lines = here.iter().enumerate().map(|(row, own)| (slopes(row), -own, 1.0));
+        let held = (0..NUMBERS)
+            .map(|i| (std::array::from_fn(|j| f64::from(u8::from(i == j))), 0.0, damping));
+        let step: [f64; NUMBERS] = least_squares(&lines.chain(held).collect::<Vec<_>>());
+        let next = std::array::from_fn(|i| at[i] + step[i]);
+        let there = off(&next);
+        if length(&there) < length(&here) {
+            (at, here, damping) = (next, there, damping / 4.0);
         } else {
-            (along(-0.5), value(&along(-0.5)))
-        };
-        if next.1 < worst_value {
-            corners.push(next);
-            continue;
-        }
-        corners.push((worst, worst_value));
-        let Some((first, _)) = corners.first().copied() else { break };
-        for (at, own) in corners.iter_mut().skip(1) {
-            *at = std::array::from_fn(|i| (at[i] + first[i]) / 2.0);
-            *own = value(at);
+            damping *= 8.0;
         }
     }
-    corners.sort_by(|a, b| a.1.total_cmp(&b.1));
-    corners.first().map_or(start, |(at, _)| *at)
+    at
 }
 
 #[cfg(test)]
@@ -192,34 +171,41 @@ mod tests {
 
     #[test]
     fn a_curve_is_found_again_from_its_own_games() {
-        let truth = Curve {
-            pace: 0.4,
-            floor: 0.1,
-            power: 1.4,
-            crowd: 1.5,
-            top: 2.6,
-            accuracy: [2.0, -1.5, -0.3],
+        let gain = |loss: f64| 0.4 * (loss - 0.1_f64).max(0.0).powf(1.4) * (1.0 - loss / 2.6);
+        let accuracy = [2.0, -1.5, -0.3];
+        let losses = |updates: f64| {
+            let next = |loss: &f64| Some(loss - gain(*loss) * (1.0 - 1.5 / updates));
+            std::iter::successors(Some(2.3), next).take(61).collect::<Vec<f64>>()
+        };
+        let right = |loss: f64| {
+            Curve { accuracy, ..Curve::of(&[0.0; NUMBERS], &[1.0; KNOTS]) }.accuracy(loss)
         };
         let game = |updates: f64| {
-            let losses = truth.follow(2.3, &vec![updates; 60]);
-            let accuracies = losses.iter().map(|loss| truth.accuracy(*loss)).collect();
+            let losses = losses(updates);
+            let accuracies = losses.iter().map(|loss| right(*loss)).collect();
             Seen { losses, accuracies, rounds: Vec::new(), asked: vec![updates; 60] }
         };
         let found = Curve::fit(&[game(8.0), game(32.0)]);
-        let (own, real) = (found.follow(2.3, &[100.0; 60]), truth.follow(2.3, &[100.0; 60]));
-        for (own, real) in own.iter().zip(&real) {
+        for (own, real) in found.follow(2.3, &[100.0; 60]).iter().zip(&losses(100.0)) {
             assert!((own - real).abs() < 0.02, "{found:?}: {own} is not {real}");
         }
-        assert!((found.accuracy(0.4) - truth.accuracy(0.4)).abs() < 1e-3, "{found:?}");
+        assert!((found.accuracy(0.4) - right(0.4)).abs() < 1e-3, "{found:?}");
     }
 
     #[test]
-    fn least_squares_by_hand() {
-        let rows: Vec<_> = [(0.0, 1.0), (1.0, 3.0), (2.0, 5.0)]
-            .map(|(x, y)| ([1.0, x, x * x], y, 1.0))
-            .into_iter()
-            .collect();
-        let [a, b, c] = least_squares(&rows);
-        assert!((a - 1.0).abs() < 1e-4 && (b - 2.0).abs() < 1e-4 && c.abs() < 1e-4, "{a} {b} {c}");
+    fn the_line_goes_through_its_knots_and_falls_to_nothing() {
+        let knots: [f64; KNOTS] = std::array::from_fn(|i| 2.0 * 0.5_f64.powi(i as i32));
+        let mut numbers: [f64; NUMBERS] = std::array::from_fn(|i| (0.3 / (i + 1) as f64).ln());
+        numbers[KNOTS] = f64::NEG_INFINITY;
+        let curve = Curve::of(&numbers, &knots);
+        for (i, knot) in knots.iter().enumerate() {
+            let gain = 0.3 / (i + 1) as f64;
+            assert!((curve.gain(*knot, 9.0) - gain.min(knot - LOSS_MIN)).abs() < 1e-12, "{knot}");
+        }
+        assert_eq!(curve.gain(5.0, 9.0), curve.gain(2.0, 9.0));
+        assert_eq!(curve.gain(LOSS_MIN, 9.0), 0.0);
+        let last = curve.knots[KNOTS - 1];
+        let halved = curve.line(last.loss / 2.0);
+        assert!((halved - last.gain / 2.0).abs() < 1e-12, "at least as fast as the loss");
     }
 }

@@ -16,6 +16,7 @@ mod group;
 mod people;
 mod play;
 mod small;
+mod squares;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ use crate::play::{Played, SimError};
 use crate::results::{Results, honest_instead};
 use crate::scenario::{Group, Scenario};
 
-pub use curve::Curve;
+pub use curve::{Curve, Knot};
 pub use group::GroupFit;
 use play::Surrogate;
 use small::{Seen, earned, games};

@@ -29,7 +29,7 @@ pub(super) struct Person {
     /// What it bonds.
     pub(super) bond: Amount,
     /// How its work differs from that of its group, in the group's own measure.
-    pub(super) zeta: f32,
+    pub(super) zeta: [f32; 2],
     /// Whether its machine and its line keep the deadlines.
     pub(super) is_in_time: bool,
     /// Hours by which its day is shifted.
@@ -113,7 +113,7 @@ fn person(
         rows: rows as u32,
         declared,
         bond: bond_for(spec, covered, None),
-        zeta: normal(rng) as f32,
+        zeta: [normal(rng) as f32, normal(rng) as f32],
         is_in_time: sends + steps / steps_per_second < terms.train_s && sends < terms.reveal_s,
         shift: shift as f32,
         steps: steps as f32,

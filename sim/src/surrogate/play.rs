@@ -8,6 +8,8 @@ use florin_protocol::{
     Amount, Line, Micro, PayError, Purse, Scored, Standing, TaskSpec, Treatment, pay_round,
 };
 
+use super::curve::LOSS_MIN;
+use super::group::{Chance, Stage};
 use super::people::{Person, people};
 use super::{Fit, SurrogateError};
 use crate::draw::{below, normal, stream, unit};
@@ -132,8 +134,7 @@ impl<'a> Surrogate<'a> {
         let improvement: i64 = kept.map(|score| score.score_nano).sum();
         row.excluded = scores.iter().filter(|score| score.excluded).count();
         (row.settled, row.improvement) = (true, improvement as f64 / 1e9);
-        let floor = self.fit.curve.floor.min(self.loss);
-        self.loss = (self.loss - row.improvement).max(floor);
+        self.loss = (self.loss - row.improvement).max(LOSS_MIN.min(self.loss));
         row.accuracy = self.fit.curve.accuracy(self.loss);
         let spent = self.pay(row.round, sent, &scores, improvement)?;
         row.spent = florins(spent);
@@ -262,6 +263,8 @@ impl<'a> Surrogate<'a> {
     fn who_comes(&self, cohort: &[usize], round: u32) -> Vec<Came> {
         let updates = cohort.iter().filter(|member| self.people[**member].is_in_time).count();
         let gain = self.fit.curve.gain(self.loss, updates as f64);
+        let luck = normal(&mut stream(self.seed, "surrogate luck", [u64::from(round), 0]));
+        let stage = Stage { gain, luck, level: self.level(cohort) };
         let chunks: Vec<(usize, &[usize])> = cohort.chunks(CHUNK).enumerate().collect();
         each(
             self.threads,
@@ -275,7 +278,7 @@ impl<'a> Surrogate<'a> {
                     let person = &self.people[*member];
                     let Some(group) = self.fit.groups.get(person.group as usize) else { continue };
                     let (aside, idle) = (unit(rng) < group.set_aside, unit(rng) < group.idle);
-                    let z = [normal(rng), normal(rng)];
+                    let z = Chance { work: normal(rng), rows: unit(rng), error: normal(rng) };
                     if !person.is_in_time {
                         continue;
                     }
@@ -286,13 +289,28 @@ impl<'a> Surrogate<'a> {
                     let rows = self.spec.rows_counted(person.declared, self.bonds[*member]);
                     let (worth, error) = match idle {
                         true => (0.0, 0.0),
-                        false => group.draw(rows as f64, f64::from(person.zeta), gain, z),
+                        false => group.draw(rows as f64, person.zeta.map(f64::from), stage, z),
                     };
                     came.sent.push(Sent { member: *member, rows, worth, error });
                 }
                 came
             },
         )
+    }
+
+    /// How good those who send are when there is little to learn, by their rows: what each is worth then is beside the others.
+    fn level(&self, cohort: &[usize]) -> f64 {
+        let (mut sum, mut rows) = (0.0, 0.0);
+        for member in cohort {
+            let person = &self.people[*member];
+            if let Some(group) = self.fit.groups.get(person.group as usize)
+                && person.is_in_time
+            {
+                let own = f64::from(person.rows);
+                (sum, rows) = (sum + own * group.own[1] * f64::from(person.zeta[1]), rows + own);
+            }
+        }
+        if rows > 0.0 { sum / rows } else { 0.0 }
     }
 
     /// Virtual time: every round takes as long as its deadlines allow.

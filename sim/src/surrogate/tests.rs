@@ -68,10 +68,9 @@ fn a_wrong_curve_is_told() {
     let fit = Fit::new(&scenario, 2).unwrap();
     let again = fit.with_curve(fit.curve, &scenario).unwrap();
     assert_eq!(again.errors, fit.errors);
-    for curve in [
-        Curve { pace: fit.curve.pace * 3.0, ..fit.curve },
-        Curve { pace: fit.curve.pace / 4.0, ..fit.curve },
-    ] {
+    for by in [3.0, 0.25] {
+        let knots = fit.curve.knots.map(|knot| Knot { gain: knot.gain * by, ..knot });
+        let curve = Curve { knots, ..fit.curve };
         let wrong = fit.with_curve(curve, &scenario).unwrap();
         assert!(wrong.errors.loss > fit.errors.loss + 0.1, "{:#?}", wrong.errors);
         assert!(!wrong.holds(), "{:#?}", wrong.errors);

@@ -1,9 +1,12 @@
 //! What a surrogate was drawn from, and how far it can be trusted.
 
 use florin_sim::results::Results;
-use florin_sim::surrogate::{Fit, Fitted};
+use florin_sim::surrogate::{Fit, Fitted, Knot};
 
 use crate::show::{BAD, DIM, GOOD, HEAD};
+
+/// Every so many of a curve's knots are shown.
+const SHOWN: usize = 3;
 
 /// Nothing where everybody really trained.
 pub(super) fn print(results: &Results) {
@@ -35,14 +38,9 @@ pub(super) fn print(results: &Results) {
 
 fn one(fit: &Fit) {
     let (curve, errors) = (&fit.curve, &fit.errors);
-    anstream::println!(
-        "  a round takes {:.3} × (loss − {:.3})^{:.2} × (1 − loss / {:.2}) × (1 − {:.2} / updates) nats off the loss",
-        curve.pace,
-        curve.floor,
-        curve.power,
-        curve.top,
-        curve.crowd
-    );
+    let of = |knot: &Knot| format!("{:.4} off one of {:.2}", knot.gain, knot.loss);
+    let gains: Vec<String> = curve.knots.iter().step_by(SHOWN).map(of).collect();
+    anstream::println!("  a round takes nats off the loss: {}", gains.join(", "));
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
     anstream::println!(
         "  off by {} of the fall of the loss, {} of accuracy, {} of what is spent",
