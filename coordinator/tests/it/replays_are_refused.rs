@@ -43,7 +43,7 @@ pub(crate) fn json(body: &impl serde::Serialize) -> Vec<u8> {
 /// A whole first round, message by message, with a provider's work.
 pub(crate) async fn first_round(folder: &std::path::Path) -> Record {
     let shop = Shop::open(folder, digits_spec());
-    let (task, expires) = (shop.id, Tick(1_000_000));
+    let (task, expires, provider) = (shop.id, Tick(1_000_000), address(PROVIDER));
     let mut record = Record { shop, said: Vec::new() };
     for (i, role) in (1..=4).map(|i| (i, Role::Participant)).chain([(PROVIDER, Role::Provider)]) {
         let body = json(&registration(i, role));
@@ -69,10 +69,14 @@ pub(crate) async fn first_round(folder: &std::path::Path) -> Record {
         record.say("a commit", format!("tasks/{task}/commits"), body).await;
         updates.push(framed(&node(i).sign(header), &bytes));
     }
+    // Who is ready before the updates are there gets the round's order; without anybody the coordinator does it alone.
+    let query = node(PROVIDER).sign(WorkQuery { market: market(), task, provider, expires });
+    let (status, _) = record.shop.send("POST", "work/next", json(&query)).await;
+    assert_eq!(status, StatusCode::NO_CONTENT);
     for body in updates {
         record.say("an update", format!("tasks/{task}/updates"), body).await;
     }
-    work(&mut record, task, expires).await;
+    work(&mut record, task, &query).await;
     let mut view = record.shop.view().await;
     // Until then the settlement changes the state by itself.
     while view.finalised == 0 {
@@ -83,11 +87,10 @@ pub(crate) async fn first_round(folder: &std::path::Path) -> Record {
 }
 
 /// A provider asks for work, fetches an update, and hands in its record.
-async fn work(record: &mut Record, task: TaskId, expires: Tick) {
-    let provider = address(PROVIDER);
-    let query = node(PROVIDER).sign(WorkQuery { market: market(), task, provider, expires });
+async fn work(record: &mut Record, task: TaskId, query: &Signed<WorkQuery>) {
+    let WorkQuery { provider, expires, .. } = query.body;
     let order: Signed<WorkOrder> =
-        record.shop.post("work/next?wait_ms=30000", &query).await.unwrap();
+        record.shop.post("work/next?wait_ms=30000", query).await.unwrap();
     let order = order.body;
     let ask = |digest| {
         let sender = address(PROVIDER);

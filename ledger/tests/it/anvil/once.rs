@@ -161,7 +161,9 @@ fn combination(scene: &mut Scene, leg: Leg, (step, death): (&str, Death), depth:
     // The process that dies.
     let before = scene.nonce(by.address(), "latest");
     let flaky = Flaky::new(&scene.anvil.endpoint, death);
-    let ledger = scene.open(Arc::clone(&flaky) as Arc<dyn Endpoint>, hasty(), folder.path());
+    // Who is to live has the time that it takes.
+    let patience = if death == Death::Never { settings() } else { hasty() };
+    let ledger = scene.open(Arc::clone(&flaky) as Arc<dyn Endpoint>, patience, folder.path());
     if fate != Fate::Left && step.starts_with("S4") {
         scene.anvil.ask("evm_setAutomine", json!([false]));
     }
@@ -209,7 +211,9 @@ fn transfer(scene: &mut Scene, (step, death): (&str, Death), depth: u64, fate: F
     scene.mine(GROUND);
     let before = scene.nonce(by.address(), "latest");
     let flaky = Flaky::new(&scene.anvil.endpoint, death);
-    let ledger = scene.open(Arc::clone(&flaky) as Arc<dyn Endpoint>, hasty(), folder.path());
+    // Who is to live has the time that it takes.
+    let patience = if death == Death::Never { settings() } else { hasty() };
+    let ledger = scene.open(Arc::clone(&flaky) as Arc<dyn Endpoint>, patience, folder.path());
     if fate == Fate::Late || fate != Fate::Left && step.starts_with("S4") {
         scene.anvil.ask("evm_setAutomine", json!([false]));
     }
