@@ -10,7 +10,7 @@
 //! follows one that failed, in this pack or the next, before that one is cut off: only the newest pack ends like this.
 
 use std::collections::BTreeMap;
-use std::io::{self, SeekFrom};
+use std::io::{self, IoSlice, SeekFrom};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
@@ -31,8 +31,6 @@ const PACK_BYTES_MAX: u64 = 256 * 1024 * 1024;
 const BATCH_MAX: usize = 256;
 /// Blobs that may wait for the disk; whoever brings more waits to get in.
 const QUEUE_MAX: usize = 1_024;
-/// Bytes that are written at once: so many stay in the processor's cache on their way.
-const PIECE_BYTES: usize = 256 * 1024;
 /// Buffers of blobs that are used again; each has at most [`PACKED_BYTES_MAX`].
 const SPARE_MAX: usize = 64;
 
@@ -85,7 +83,6 @@ impl Packs {
             volume: Arc::clone(&volume),
             index: Arc::clone(&index),
             spare: Arc::clone(&spare),
-            frames: Vec::new(),
             pack: newest.unwrap_or_default(),
             begun: newest.is_some(),
             disk: None,
@@ -254,8 +251,6 @@ struct Appender {
     volume: Arc<dyn Volume>,
     index: Index,
     spare: Spare,
-    /// What is on its way to the disk.
-    frames: Vec<u8>,
     pack: u32,
     /// Whether that pack is there, from this life or an earlier one.
     begun: bool,
@@ -308,7 +303,7 @@ impl Appender {
         self.make_ready()?;
         let disk = self.disk.as_mut().ok_or_else(|| io::Error::other("no pack is open"))?;
         let mut places = Vec::with_capacity(batch.len());
-        let written = append(disk.as_mut(), &mut self.frames, self.length, batch, |job, offset| {
+        let written = append(disk.as_mut(), self.length, batch, |job, offset| {
             let length = u32::try_from(job.bytes.len()).map_err(io::Error::other)?;
             places.push((job.digest, Place { pack: self.pack, offset, length }));
             Ok(length)
@@ -368,30 +363,31 @@ impl Appender {
     }
 }
 
-/// Appends blobs behind `length` bytes, some at a time; returns the length then. `place` is told where each lies and
+/// Appends blobs behind `length` bytes, from where they lie; returns the length then. `place` is told where each lies and
 /// says how long it is.
 fn append(
     disk: &mut dyn Disk,
-    frames: &mut Vec<u8>,
     mut length: u64,
     batch: &[Job],
     mut place: impl FnMut(&Job, u64) -> io::Result<u32>,
 ) -> io::Result<u64> {
-    frames.clear();
+    let mut heads = Vec::with_capacity(batch.len());
     for job in batch {
-        if frames.len() >= PIECE_BYTES {
-            disk.append(frames)?;
-            length = length.saturating_add(frames.len() as u64);
-            frames.clear();
-        }
-        let behind_head = frames.len().saturating_add(HEAD_BYTES) as u64;
-        let bytes = place(job, length.saturating_add(behind_head))?;
-        frames.extend_from_slice(&bytes.to_le_bytes());
-        frames.extend_from_slice(&job.digest.0);
-        frames.extend_from_slice(&job.bytes);
+        let offset = length.saturating_add(HEAD_BYTES as u64);
+        let bytes = place(job, offset)?;
+        let mut head = [0; HEAD_BYTES];
+        let (before, digest) = head.split_at_mut(HEAD_BYTES - job.digest.0.len());
+        before.copy_from_slice(&bytes.to_le_bytes());
+        digest.copy_from_slice(&job.digest.0);
+        heads.push(head);
+        length = offset.saturating_add(u64::from(bytes));
     }
-    disk.append(frames)?;
-    Ok(length.saturating_add(frames.len() as u64))
+    let mut parts = Vec::with_capacity(heads.len().saturating_mul(2));
+    for (head, job) in heads.iter().zip(batch) {
+        parts.extend([IoSlice::new(head), IoSlice::new(&job.bytes)]);
+    }
+    disk.append_all(&mut parts)?;
+    Ok(length)
 }
 
 #[cfg(test)]

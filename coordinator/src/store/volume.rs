@@ -2,7 +2,7 @@
 //! here, so that the tests can put a folder in its place that remembers what was asked of it.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, ErrorKind, IoSlice, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 
 /// Bytes that are written again at once.
@@ -15,6 +15,14 @@ pub trait Disk: Send {
     /// # Errors
     /// What the system said; part of the bytes may have been written.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
+    /// The same for bytes that lie in several places, one behind the other.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    fn append_all(&mut self, parts: &mut [IoSlice<'_>]) -> io::Result<()> {
+        let bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+        self.append(&bytes)
+    }
     /// Makes everything written durable.
     ///
     /// # Errors
@@ -30,6 +38,19 @@ pub trait Disk: Send {
 impl Disk for File {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.write_all(bytes)
+    }
+    fn append_all(&mut self, mut parts: &mut [IoSlice<'_>]) -> io::Result<()> {
+        // Empty ones in front would look like a disk that takes nothing.
+        IoSlice::advance_slices(&mut parts, 0);
+        while !parts.is_empty() {
+            match self.write_vectored(parts) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(written) => IoSlice::advance_slices(&mut parts, written),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
     fn sync(&mut self) -> io::Result<()> {
         self.sync_data()

@@ -13,8 +13,9 @@ const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
 const BLOCKS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("blocks");
 /// The row of [`META`] that holds the genesis.
 const GENESIS: &str = "genesis";
-/// Pages kept in memory. The state is in memory anyway, so that this serves the write path alone.
-const CACHE_BYTES: usize = 64 * 1024 * 1024;
+/// Bytes of pages kept in memory. The state is in memory anyway, so that this serves the write path alone: what is more
+/// fills up with blocks that nobody reads.
+const CACHE_BYTES: usize = 8 * 1024 * 1024;
 
 fn table(name: &str) -> TableDefinition<'_, &'static [u8], &'static [u8]> {
     TableDefinition::new(name)
