@@ -15,19 +15,18 @@
 //! score and its error come from the same few rows, so that a score far below its error is rarer than among
 //! normal numbers, and it is such a score that costs a bond.
 
-use std::collections::BTreeMap;
-
 use serde::Serialize;
 
 use super::curve::Curve;
 use super::small::{Seen, Update};
+use super::spread::Spreads;
 use super::squares::least_squares;
 
 /// Smallest worth of a round that is reckoned with, in nats.
 pub(super) const GAIN_MIN: f64 = 1e-6;
 
 /// Points of a distribution that are kept.
-const QUANTILES: usize = 129;
+pub(super) const QUANTILES: usize = 129;
 
 /// A fitted group.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -81,14 +80,19 @@ pub(super) struct Stage {
 }
 
 /// One update at its stage: worth for its part, error for its part, and what a round is worth.
-struct Point {
-    member: (usize, usize),
-    round: (usize, usize),
-    weight: f64,
-    y: f64,
-    s: f64,
-    gain: f64,
-    rows: f64,
+pub(super) struct Point {
+    /// Game and member.
+    pub(super) member: (usize, usize),
+    /// Game and round.
+    pub(super) round: (usize, usize),
+    /// Its part of the aggregate.
+    pub(super) weight: f64,
+    pub(super) y: f64,
+    /// Its stated error.
+    pub(super) s: f64,
+    /// What a round is worth at that stage.
+    pub(super) gain: f64,
+    pub(super) rows: f64,
 }
 
 impl GroupFit {
@@ -186,149 +190,4 @@ impl Point {
             rows: update.rows.max(1.0),
         }
     }
-}
-
-/// What differs by chance.
-struct Spreads {
-    own: [f64; 2],
-    wavers: f64,
-    shows: f64,
-    common: f64,
-    luck: Vec<f64>,
-}
-
-/// One member's updates, in standard errors: the line through what is left of them, by what a round is worth.
-#[derive(Default)]
-struct Own {
-    n: f64,
-    sum: [f64; 2],
-    products: [f64; 2],
-}
-
-impl Own {
-    /// Fewest updates of a member that say something of it.
-    const UPDATES_MIN: f64 = 10.0;
-
-    fn add(&mut self, worth: f64, rest: f64) {
-        self.n += 1.0;
-        self.sum = [self.sum[0] + worth, self.sum[1] + rest];
-        self.products = [self.products[0] + worth * worth, self.products[1] + worth * rest];
-    }
-
-    /// How much an update of this worth says of slope and level.
-    fn says(&self, worth: f64) -> Option<[f64; 2]> {
-        let [sum, square] = [self.sum[0], self.products[0]];
-        let spread = self.n * square - sum * sum;
-        let known = self.n >= Self::UPDATES_MIN && spread > 0.0;
-        known.then(|| [(self.n * worth - sum) / spread, (square - sum * worth) / spread])
-    }
-
-    /// Slope and level.
-    fn line(&self) -> Option<[f64; 2]> {
-        let [sum, square] = [self.sum[0], self.products[0]];
-        let spread = self.n * square - sum * sum;
-        let slope = (self.n * self.products[1] - sum * self.sum[1]) / spread;
-        self.says(0.0).map(|_| [slope, (self.sum[1] - slope * sum) / self.n])
-    }
-}
-
-impl Spreads {
-    /// From what least squares left over of each update's worth.
-    fn of(points: &[Point], rests: &[f64]) -> Self {
-        let known = || points.iter().zip(rests).filter(|(p, _)| p.s > 0.0);
-        let known = || known().map(|(p, rest)| (p, p.gain / p.s, rest / p.s));
-        let mut members: BTreeMap<(usize, usize), Own> = BTreeMap::new();
-        for (p, worth, rest) in known() {
-            members.entry(p.member).or_default().add(worth, rest);
-        }
-        let lines: BTreeMap<_, _> =
-            members.iter().filter_map(|(who, own)| Some((*who, (own, own.line()?)))).collect();
-        let left: Vec<_> = known()
-            .map(|(p, worth, rest)| {
-                let [slope, level] = lines.get(&p.member).map_or([0.0; 2], |(_, line)| *line);
-                (p, worth, rest - slope * worth - level)
-            })
-            .collect();
-        let taken = 1.0 - 2.0 * lines.len() as f64 / left.len().max(1) as f64;
-        let [shows, wavers] = parts(&left).map(|part| part / taken.max(0.5));
-        let spread = |worth: f64| shows + wavers * worth * worth;
-        let mut rounds: BTreeMap<(usize, usize), Vec<f64>> = BTreeMap::new();
-        for (p, worth, rest) in &left {
-            rounds.entry(p.round).or_default().push(rest / spread(*worth).sqrt());
-        }
-        let mut by_chance = [0.0; 2];
-        for (p, worth, _) in &left {
-            let says = lines.get(&p.member).and_then(|(own, _)| own.says(*worth));
-            for (sum, says) in by_chance.iter_mut().zip(says.unwrap_or_default()) {
-                *sum += says * says * spread(*worth);
-            }
-        }
-        let n = lines.len() as f64;
-        let own = std::array::from_fn(|i| {
-            let between = variance(lines.values().map(|(_, line)| line[i]));
-            (between - by_chance[i] / n.max(1.0)).max(0.0).sqrt()
-        });
-        let common = alike(rounds.values());
-        let luck = quantiles(rounds.into_values().flatten().collect());
-        Self { own, wavers: wavers.sqrt(), shows: shows.sqrt(), common, luck }
-    }
-}
-
-fn variance(all: impl Iterator<Item = f64>) -> f64 {
-    let (mut n, mut mean, mut sum) = (0.0, 0.0, 0.0);
-    for one in all {
-        n += 1.0;
-        let off = one - mean;
-        mean += off / n;
-        sum += off * (one - mean);
-    }
-    if n > 1.0 { sum / (n - 1.0) } else { 0.0 }
-}
-
-/// Of the squares that are left, what is there whatever a round is worth, and what goes with the square of that.
-fn parts(left: &[(&Point, f64, f64)]) -> [f64; 2] {
-    let line = |(_, worth, rest): &(&Point, f64, f64)| {
-        let square = worth * worth;
-        // The square of a normal number is as far off as it is large.
-        ([1.0, square], rest * rest, (1.0 + square).powi(-2))
-    };
-    let lines: Vec<_> = left.iter().map(line).collect();
-    let [error, worth] = least_squares(&lines);
-    if worth >= 0.0 && error >= 0.0 {
-        return [error, worth];
-    }
-    let squares: f64 = lines.iter().map(|(_, square, weight)| square * weight).sum();
-    let weights: f64 = lines.iter().map(|(.., weight)| weight).sum();
-    [if weights > 0.0 { squares / weights } else { 0.0 }, 0.0]
-}
-
-/// Evenly spaced quantiles, brought to mean 0 and variance 1 so that spreads stay what they are.
-fn quantiles(mut all: Vec<f64>) -> Vec<f64> {
-    all.sort_by(f64::total_cmp);
-    let Some(last) = all.len().checked_sub(1).filter(|last| *last > 0) else {
-        return vec![0.0; QUANTILES];
-    };
-    let n = all.len() as f64;
-    let mean = all.iter().sum::<f64>() / n;
-    let spread = (all.iter().map(|one| (one - mean).powi(2)).sum::<f64>() / n).sqrt();
-    let at = |i: usize| (all[i * last / (QUANTILES - 1)] - mean) / spread.max(f64::MIN_POSITIVE);
-    (0..QUANTILES).map(at).collect()
-}
-
-/// How alike numbers of one class are, from 0 to 1: the mean product of two of one class, over the mean square.
-fn alike<'a>(classes: impl Iterator<Item = &'a Vec<f64>>) -> f64 {
-    let (mut products, mut pairs, mut squares, mut count) = (0.0, 0.0, 0.0, 0.0);
-    for class in classes {
-        let n = class.len() as f64;
-        let sum: f64 = class.iter().sum();
-        let square: f64 = class.iter().map(|one| one * one).sum();
-        products += sum * sum - square;
-        pairs += n * (n - 1.0);
-        squares += square;
-        count += n;
-    }
-    if pairs <= 0.0 || squares <= 0.0 {
-        return 0.0;
-    }
-    (products / pairs / (squares / count)).clamp(0.0, 1.0)
 }

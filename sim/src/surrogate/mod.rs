@@ -16,6 +16,7 @@ mod group;
 mod people;
 mod play;
 mod small;
+mod spread;
 mod squares;
 
 use std::collections::BTreeMap;
