@@ -188,8 +188,10 @@ impl Stage {
         }
     }
 
+    /// A coordinator that died behind the last answer that anybody waited for has its time to start again.
     fn is_finished(&self) -> bool {
-        self.members.iter().all(Member::is_finished)
+        self.coordinator.core().is_some()
+            && self.members.iter().all(Member::is_finished)
             && self.provider.as_ref().is_none_or(Provider::is_finished)
     }
 
