@@ -22,6 +22,9 @@ const KNOTS: usize = 10;
 const NUMBERS: usize = KNOTS + 1;
 /// Steps of the search.
 const STEPS: usize = 100;
+/// How much a bend of the line counts beside being off the real losses by as much, both in logarithms: little, so that
+/// it decides only where games hardly ever were.
+const STIFFNESS: f64 = 0.01;
 /// How far a number is moved to see what it does.
 const NUDGE: f64 = 1e-5;
 
@@ -109,7 +112,10 @@ impl Curve {
                 let off = |(own, real): (f64, &f64)| (own.max(LOSS_MIN) / real.max(LOSS_MIN)).ln();
                 pairs.map(off).collect::<Vec<f64>>()
             };
-            games.iter().zip(&updates).flat_map(of).collect()
+            let bends = numbers[..KNOTS]
+                .windows(3)
+                .map(|knots| STIFFNESS * (knots[0] - 2.0 * knots[1] + knots[2]));
+            games.iter().zip(&updates).flat_map(of).chain(bends).collect()
         };
         let begin = std::array::from_fn(|i| knots.get(i).map_or(-1.0, |loss| (0.1 * loss).ln()));
         Self { accuracy: accuracy_of(games), ..Self::of(&nearest(&off, begin), &knots) }
@@ -190,6 +196,17 @@ mod tests {
             assert!((own - real).abs() < 0.02, "{found:?}: {own} is not {real}");
         }
         assert!((found.accuracy(0.4) - right(0.4)).abs() < 1e-3, "{found:?}");
+    }
+
+    #[test]
+    fn where_no_game_was_the_line_has_no_peak() {
+        let losses: Vec<f64> = [2.3, 1.1, 0.6, 0.25, 0.22, 0.21, 0.205, 0.203].to_vec();
+        let asked = vec![12.0; losses.len() - 1];
+        let accuracies = vec![0.5; losses.len()];
+        let found = Curve::fit(&[Seen { losses, accuracies, rounds: Vec::new(), asked }]);
+        for knot in found.knots {
+            assert!(knot.gain < knot.loss, "{found:?}");
+        }
     }
 
     #[test]

@@ -68,6 +68,17 @@ pub(super) struct Chance {
     pub(super) error: f64,
 }
 
+/// What an update comes to, for its whole part.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Drawn {
+    /// What it takes off the loss, in nats: the luck of the rows that judge it changes no model.
+    pub(super) work: f64,
+    /// What it scores, in nats.
+    pub(super) worth: f64,
+    /// One standard error of that.
+    pub(super) error: f64,
+}
+
 /// What all updates of a round have in common.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stage {
@@ -149,15 +160,14 @@ impl GroupFit {
         }
     }
 
-    /// Worth and error of an update for its whole part: of so many rows, from a member that differs by ζ₀ and ζ₁, in such a
-    /// round.
+    /// An update of so many rows, from a member that differs by ζ₀ and ζ₁, in such a round.
     pub(super) fn draw(
         &self,
         rows: f64,
         zeta: [f64; 2],
         Stage { gain, luck, level }: Stage,
         z: Chance,
-    ) -> (f64, f64) {
+    ) -> Drawn {
         let gain = gain.max(GAIN_MIN);
         let chance = self.common.sqrt() * luck + (1.0 - self.common).sqrt() * self.quantile(z.rows);
         let [e, f, h] = self.worth;
@@ -166,7 +176,7 @@ impl GroupFit {
         let error = (s0 + s1 * gain.ln() + s2 * larger + self.error_spread * z.error).exp();
         let good = e + f * larger + self.own[0] * zeta[0] + self.wavers * z.work;
         let by_error = self.own[1] * zeta[1] - level + self.shows * chance;
-        (good * gain + h + error * by_error, error)
+        Drawn { work: good * gain, worth: good * gain + h + error * by_error, error }
     }
 
     /// Between the two quantiles that are next to it.

@@ -8,8 +8,7 @@
 //! What is real at any size is everything that follows from a score: who is excluded, the pay rule
 //! ([`florin_protocol::pay_round`]) in the order of accounts, budgets, debits, and the rows that a bond still covers.
 //! What is not run are training, the coordinator's engine and its messages, the ledger, and settlements with their
-//! trees: payouts are added up account by account. Scores of one round are drawn independently of each other, and members
-//! who adapt or have several identities are refused.
+//! trees: payouts are added up account by account. Members who adapt or have several identities are refused.
 
 mod curve;
 mod group;
@@ -112,11 +111,24 @@ pub struct Errors {
 }
 
 impl Errors {
-    /// The largest of them, whatever its sign.
+    /// The largest of them, whatever its sign; infinity where one is no number.
     #[must_use]
     pub fn largest(&self) -> f64 {
-        let earned = self.earned.values().map(|error| error.abs());
-        earned.fold(self.loss.max(self.accuracy).max(self.spent.abs()), f64::max)
+        let all = [self.loss, self.accuracy, self.spent];
+        let all = all.iter().chain(self.earned.values());
+        all.fold(
+            0.0,
+            |most, error| if error.is_nan() { f64::INFINITY } else { error.abs().max(most) },
+        )
+    }
+}
+
+/// How far money that is drawn is from what is real; a whole where only one of them is nothing.
+fn relative(drawn: f64, real: f64) -> f64 {
+    match (drawn > 0.0, real > 0.0) {
+        (_, true) => drawn / real - 1.0,
+        (true, false) => 1.0,
+        (false, false) => 0.0,
     }
 }
 
@@ -190,7 +202,7 @@ impl Fit {
             loss: (loss / points).sqrt() / fall.abs().max(f64::MIN_POSITIVE),
             accuracy: (accuracy / points).sqrt(),
             earned: theirs.iter().map(of).collect(),
-            spent: spent(&drawn) / f64::from(DRAWS) / spent(&real).max(f64::MIN_POSITIVE) - 1.0,
+            spent: relative(spent(&drawn) / f64::from(DRAWS), spent(&real)),
         })
     }
 

@@ -9,7 +9,7 @@ use florin_protocol::{
 };
 
 use super::curve::LOSS_MIN;
-use super::group::{Chance, Stage};
+use super::group::{Chance, Drawn, Stage};
 use super::people::{Person, people};
 use super::{Fit, SurrogateError};
 use crate::draw::{below, normal, stream, unit};
@@ -46,8 +46,7 @@ pub(super) struct Surrogate<'a> {
 struct Sent {
     member: usize,
     rows: u64,
-    worth: f64,
-    error: f64,
+    drawn: Drawn,
 }
 
 /// What a chunk of a round's cohort came to.
@@ -134,7 +133,10 @@ impl<'a> Surrogate<'a> {
         let improvement: i64 = kept.map(|score| score.score_nano).sum();
         row.excluded = scores.iter().filter(|score| score.excluded).count();
         (row.settled, row.improvement) = (true, improvement as f64 / 1e9);
-        self.loss = (self.loss - row.improvement).max(LOSS_MIN.min(self.loss));
+        let kept = || sent.iter().zip(&scores).filter(|(_, score)| !score.excluded);
+        let rows: u64 = kept().map(|(sent, _)| sent.rows).sum();
+        let work: f64 = kept().map(|(sent, _)| sent.rows as f64 * sent.drawn.work).sum();
+        self.loss = (self.loss - work / rows.max(1) as f64).max(LOSS_MIN.min(self.loss));
         row.accuracy = self.fit.curve.accuracy(self.loss);
         let spent = self.pay(row.round, sent, &scores, improvement)?;
         row.spent = florins(spent);
@@ -214,8 +216,8 @@ impl<'a> Surrogate<'a> {
             let part = sent.rows as f64 / rows.max(1) as f64;
             Ok(Scored {
                 account: account(sent.member, 0),
-                score_nano: to_nano(part * sent.worth)?,
-                error_nano: to_nano(part * sent.error)?.unsigned_abs(),
+                score_nano: to_nano(part * sent.drawn.worth)?,
+                error_nano: to_nano(part * sent.drawn.error)?.unsigned_abs(),
                 excluded: false,
                 treatment: Treatment { clip: Micro::ONE, repeats: None },
             })
@@ -287,11 +289,11 @@ impl<'a> Surrogate<'a> {
                         continue;
                     }
                     let rows = self.spec.rows_counted(person.declared, self.bonds[*member]);
-                    let (worth, error) = match idle {
-                        true => (0.0, 0.0),
+                    let drawn = match idle {
+                        true => Drawn::default(),
                         false => group.draw(rows as f64, person.zeta.map(f64::from), stage, z),
                     };
-                    came.sent.push(Sent { member: *member, rows, worth, error });
+                    came.sent.push(Sent { member: *member, rows, drawn });
                 }
                 came
             },

@@ -11,6 +11,8 @@ use crate::scenario::{Scenario, Speed};
 
 /// Fewest members of a group in a small game: a group of fewer says nothing about its spread.
 const GROUP_MIN: u32 = 4;
+/// Fewest updates that a small game's round asks for, where the scenario asks for as many.
+const COHORT_MIN: u32 = 2;
 
 /// One update of a real round.
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +77,10 @@ pub(super) fn small(scenario: &Scenario, part: f64) -> Scenario {
         members += group.count;
     }
     small.task.cohort = ((f64::from(members) * part).round() as u32).max(2);
-    small.task.cohort_min = small.task.cohort_min.min(small.task.cohort);
+    // As large a part of the cohort, but no fewer than any round may have.
+    let part = f64::from(small.task.cohort) / f64::from(scenario.task.cohort.max(1));
+    let least = (f64::from(scenario.task.cohort_min) * part) as u32;
+    small.task.cohort_min = small.task.cohort_min.min(least.max(COHORT_MIN));
     small.rounds = small.rounds.min(scenario.surrogate.rounds);
     small.learning.holdout_rows = small.learning.judged_rows.saturating_mul(small.rounds);
     small

@@ -71,7 +71,8 @@ impl Spreads {
         let spread = |worth: f64| shows + wavers * worth * worth;
         let mut rounds: BTreeMap<(usize, usize), Vec<f64>> = BTreeMap::new();
         for (p, worth, rest) in &left {
-            rounds.entry(p.round).or_default().push(rest / spread(*worth).sqrt());
+            let spread = spread(*worth).sqrt().max(f64::MIN_POSITIVE);
+            rounds.entry(p.round).or_default().push(rest / spread);
         }
         let mut by_chance = [0.0; 2];
         for (p, worth, _) in &left {
