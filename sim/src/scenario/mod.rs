@@ -36,7 +36,7 @@ pub struct Scenario {
     /// Rounds of the task.
     pub rounds: u32,
     /// How it is played.
-    #[serde(default, skip_serializing_if = "Speed::is_real")]
+    #[serde(default)]
     pub speed: Speed,
     /// What a surrogate is fitted to.
     #[serde(default, skip_serializing_if = "Small::is_default")]

@@ -107,3 +107,9 @@ fn what_curves_cannot_play_is_refused() {
         assert!(refused.contains("[SCENARIO_VALUE]"), "{key}={value}: {refused}");
     }
 }
+
+#[test]
+fn the_speed_that_is_meant_anyway_may_be_said() {
+    let text = "name = \"said\"\nquestion = \"Is it taken?\"\nrounds = 1\nspeed = \"real\"\n[population.honest]\ncount = 4\n";
+    assert!(Scenario::read(text, &[]).unwrap().speed.is_real());
+}
