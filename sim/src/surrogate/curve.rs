@@ -94,12 +94,11 @@ impl Curve {
     /// The curve of least squares through real games.
     #[must_use]
     pub(super) fn fit(games: &[Seen]) -> Self {
-        let all =
-            || games.iter().flat_map(|seen| seen.losses.iter().map(|loss| loss.max(LOSS_MIN)));
+        let all = games.iter().flat_map(|seen| &seen.losses).map(|loss| loss.max(LOSS_MIN));
         let first = games.iter().filter_map(|seen| seen.losses.first());
         let highest = first.fold(LOSS_MIN, |most, loss| most.max(*loss));
         // Where nobody learns anything there still is a line.
-        let lowest = all().fold(highest * 0.9, f64::min);
+        let lowest = all.fold(highest * 0.9, f64::min);
         let knots: [f64; KNOTS] = std::array::from_fn(|i| {
             highest * (lowest / highest).powf(i as f64 / (KNOTS - 1) as f64)
         });

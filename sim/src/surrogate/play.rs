@@ -129,11 +129,10 @@ impl<'a> Surrogate<'a> {
     /// Scores, exclusions and money of a round.
     fn settle(&mut self, row: &mut RoundOutcomeRow, sent: &[Sent]) -> Result<(), SurrogateError> {
         let scores = self.scores(sent)?;
-        let kept = scores.iter().filter(|score| !score.excluded);
-        let improvement: i64 = kept.map(|score| score.score_nano).sum();
-        row.excluded = scores.iter().filter(|score| score.excluded).count();
-        (row.settled, row.improvement) = (true, improvement as f64 / 1e9);
         let kept = || sent.iter().zip(&scores).filter(|(_, score)| !score.excluded);
+        let improvement: i64 = kept().map(|(_, score)| score.score_nano).sum();
+        row.excluded = scores.len() - kept().count();
+        (row.settled, row.improvement) = (true, improvement as f64 / 1e9);
         let rows: u64 = kept().map(|(sent, _)| sent.rows).sum();
         let work: f64 = kept().map(|(sent, _)| sent.rows as f64 * sent.drawn.work).sum();
         self.loss = (self.loss - work / rows.max(1) as f64).max(LOSS_MIN.min(self.loss));

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use florin_ledger::conformance::TestSigner;
-use florin_ledger::ethereum::Endpoint;
+use florin_ledger::ethereum::{Endpoint, Settings};
 use florin_ledger::{
     Claim, Claimed, Ledger, LedgerError, Posted, Refusal, Settlement, SettlementStatus, Terms,
 };
@@ -143,6 +143,11 @@ impl Case {
     }
 }
 
+/// Who is to live has the time that it takes.
+fn patience(death: Death) -> Settings {
+    if death == Death::Never { settings() } else { hasty() }
+}
+
 /// One combination, from the opening of a task to its end.
 #[expect(clippy::disallowed_types, reason = "a recovery has a time limit")]
 fn combination(scene: &mut Scene, leg: Leg, (step, death): (&str, Death), depth: u64, fate: Fate) {
@@ -161,9 +166,8 @@ fn combination(scene: &mut Scene, leg: Leg, (step, death): (&str, Death), depth:
     // The process that dies.
     let before = scene.nonce(by.address(), "latest");
     let flaky = Flaky::new(&scene.anvil.endpoint, death);
-    // Who is to live has the time that it takes.
-    let patience = if death == Death::Never { settings() } else { hasty() };
-    let ledger = scene.open(Arc::clone(&flaky) as Arc<dyn Endpoint>, patience, folder.path());
+    let ledger =
+        scene.open(Arc::clone(&flaky) as Arc<dyn Endpoint>, patience(death), folder.path());
     if fate != Fate::Left && step.starts_with("S4") {
         scene.anvil.ask("evm_setAutomine", json!([false]));
     }
@@ -211,9 +215,8 @@ fn transfer(scene: &mut Scene, (step, death): (&str, Death), depth: u64, fate: F
     scene.mine(GROUND);
     let before = scene.nonce(by.address(), "latest");
     let flaky = Flaky::new(&scene.anvil.endpoint, death);
-    // Who is to live has the time that it takes.
-    let patience = if death == Death::Never { settings() } else { hasty() };
-    let ledger = scene.open(Arc::clone(&flaky) as Arc<dyn Endpoint>, patience, folder.path());
+    let ledger =
+        scene.open(Arc::clone(&flaky) as Arc<dyn Endpoint>, patience(death), folder.path());
     if fate == Fate::Late || fate != Fate::Left && step.starts_with("S4") {
         scene.anvil.ask("evm_setAutomine", json!([false]));
     }
