@@ -38,7 +38,7 @@ pub use host::{
     Valuer, ValuerError, WorkValuer,
 };
 pub use server::tls::{Tls, TlsError};
-pub use server::{App, openapi, router};
+pub use server::{App, WAITING_THREADS_MAX, openapi, router};
 pub use store::{Bucket, BucketError, Folder, FolderError};
 
 use host::Running;

@@ -101,7 +101,9 @@ impl Actor {
                     if taken == 0 {
                         return;
                     }
-                    gather.wait();
+                    if commands.len() < BATCH_MAX {
+                        gather.wait();
+                    }
                     take_more(&mut queue, &mut commands);
                 }
                 () = tokio::time::sleep(sleep) => {}

@@ -159,7 +159,8 @@ impl Taking<'_> {
         }
         let room = app.room_for(Room::Blobs, bytes.len()).await?;
         let specs = wanting.into_iter().map(|(spec, _)| spec).collect();
-        let (fitting, _turn) = keep_model(app, specs, bytes, [room, place]).await?;
+        let (fitting, _turn) =
+            keep_model(app, specs, bytes, [room, place, app.keep_turn().await?]).await?;
         for task in fitting {
             app.host().write(Event::BlobArrived { task, digest }).await?;
         }
@@ -183,8 +184,8 @@ impl Taking<'_> {
             return Ok(());
         };
         let room = app.room_for(Room::Blobs, bytes.len()).await?;
-        let blobs = app.host().blobs().clone();
-        let kept = blocking_with([room, place], move || -> ApiResult<(Digest, Bytes)> {
+        let (blobs, turn) = (app.host().blobs().clone(), app.keep_turn().await?);
+        let kept = blocking_with([room, place, turn], move || -> ApiResult<(Digest, Bytes)> {
             let read = bytes.look(|all| Committed::read(&spec, all).map(drop))?;
             if let Err(error) = read {
                 bytes.discard();
@@ -293,7 +294,7 @@ async fn keep_model(
     app: &App,
     specs: Vec<TaskSpec>,
     mut bytes: Bytes,
-    held: [OwnedSemaphorePermit; 2],
+    held: [OwnedSemaphorePermit; 3],
 ) -> ApiResult<(Vec<TaskId>, Bytes)> {
     let blobs = app.host().blobs().clone();
     blocking_with(held, move || {

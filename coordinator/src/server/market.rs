@@ -98,6 +98,6 @@ pub(super) async fn ledger(State(app): State<App>, request: Request) -> ApiResul
         }
     };
     let request = read_whole(&app, request, LARGE_BYTES_MAX).await?;
-    let answer = blocking(move || door(&request)).await??;
+    let answer = app.ledger_turn(move || door(&request)).await??;
     Ok(([(header::CONTENT_TYPE, "application/json")], Body::from(answer)).into_response())
 }

@@ -53,11 +53,21 @@ pub(crate) use sweep::sweep;
 
 use crate::config::Config;
 use crate::host::{Host, LedgerPlace};
+use crate::store::FETCHES_MAX;
 
 /// Uploads of one sender at once.
 const UPLOADS_PER_SENDER_MAX: u32 = 4;
 /// Uploads of models and holdouts at once, from anybody.
 const BLOB_UPLOADS_MAX: usize = 64;
+/// Requests that wait for the ledger at once.
+const LEDGER_WAITS_MAX: usize = 6;
+/// Requests at once that wait until a large upload, a model or a holdout is durable, in the bucket too if there is one.
+const KEEPS_MAX: usize = 4;
+/// Threads that neither the ledger nor the bucket can hold up.
+const OTHER_WAITS_MIN: usize = 4;
+/// Threads that may wait at once. Each keeps some memory of its own, and more than the processors and the disk can serve
+/// bring nothing; fewer would leave everybody waiting where the ledger or the bucket does not answer.
+pub const WAITING_THREADS_MAX: usize = LEDGER_WAITS_MAX + KEEPS_MAX + FETCHES_MAX + OTHER_WAITS_MIN;
 /// Rounds that are read from their blobs at once.
 const KEPT_READS_MAX: usize = 8;
 /// What bytes that are being checked are counted in.
@@ -82,6 +92,8 @@ struct Inner {
     room_units: u32,
     blob_places: Arc<Semaphore>,
     kept_reads: Arc<Semaphore>,
+    ledger_waits: Arc<Semaphore>,
+    keeps: Arc<Semaphore>,
     proofs: Proofs,
     keys: Keys,
     metrics: Metrics,
@@ -90,6 +102,12 @@ struct Inner {
     closing: watch::Sender<bool>,
     uploads: Mutex<BTreeMap<Address, u32>>,
     nameless: AtomicU64,
+}
+
+/// A place among those that a semaphore has; waits until there is one.
+async fn turn_of(places: &Arc<Semaphore>) -> ApiResult<OwnedSemaphorePermit> {
+    let place = Arc::clone(places).acquire_owned().await;
+    place.map_err(|error| ApiError::fault("places were closed", &error))
 }
 
 impl App {
@@ -124,6 +142,8 @@ impl App {
                 room_units,
                 blob_places: Arc::new(Semaphore::new(BLOB_UPLOADS_MAX)),
                 kept_reads: Arc::new(Semaphore::new(KEPT_READS_MAX)),
+                ledger_waits: Arc::new(Semaphore::new(LEDGER_WAITS_MAX)),
+                keeps: Arc::new(Semaphore::new(KEEPS_MAX)),
                 proofs: Proofs::default(),
                 keys: Keys::default(),
                 metrics,
@@ -185,7 +205,20 @@ impl App {
         ask: impl FnOnce(&dyn Ledger) -> Result<T, LedgerError> + Send + 'static,
     ) -> ApiResult<T> {
         let ledger = Arc::clone(&self.inner.ledger);
-        Ok(body::blocking(move || ask(ledger.as_ref())).await??)
+        Ok(self.ledger_turn(move || ask(ledger.as_ref())).await??)
+    }
+
+    /// Does what waits for the ledger: of such, only so many at once.
+    async fn ledger_turn<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> ApiResult<T> {
+        body::blocking_with(turn_of(&self.inner.ledger_waits).await?, work).await
+    }
+
+    /// Leave to wait until something large is durable.
+    async fn keep_turn(&self) -> ApiResult<OwnedSemaphorePermit> {
+        turn_of(&self.inner.keeps).await
     }
 
     /// What a participant has at risk; nothing if it has asked for it back.

@@ -15,7 +15,6 @@ use tokio::time::timeout;
 use tracing::Instrument;
 
 use super::App;
-use super::body::blocking;
 use super::counted::Counted;
 use super::error::explain;
 use super::metrics::Picture;
@@ -96,12 +95,10 @@ pub(super) async fn readyz(State(app): State<App>) -> Response {
     if let Some(why) = app.host().vitals().refusal() {
         return not_ready(&why);
     }
-    let asked = app.clone();
-    let ledger = blocking(move || asked.inner.ledger.now().map(drop));
-    match timeout(READY_TIME, ledger).await {
-        Ok(Ok(Ok(()))) => "ready\n".into_response(),
-        Ok(Ok(Err(error))) => not_ready(&error.to_string()),
-        _ => not_ready("the ledger does not answer"),
+    match timeout(READY_TIME, app.ledger(|ledger| ledger.now().map(drop))).await {
+        Ok(Ok(())) => "ready\n".into_response(),
+        Ok(Err(error)) => not_ready(&error.0.message),
+        Err(_) => not_ready("the ledger does not answer"),
     }
 }
 

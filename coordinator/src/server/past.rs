@@ -1,13 +1,11 @@
 //! Rounds that are over: from the engine's memory, or from the blobs that they are kept as.
 
-use std::sync::Arc;
-
 use florin_protocol::Canonical;
 use florin_protocol::{Digest, Receipt, Rejection, Round, TaskId, UpdateHeader};
 
-use super::App;
-use super::body::blocking;
+use super::body::blocking_with;
 use super::error::{ApiError, ApiResult};
+use super::{App, turn_of};
 use crate::engine::Found;
 use crate::engine::state::Past;
 use crate::host::archive;
@@ -40,12 +38,9 @@ async fn kept<T: Send + 'static>(
     take: impl FnOnce(&Past) -> T + Send + 'static,
 ) -> ApiResult<T> {
     let blobs = app.host().blobs().clone();
-    let place = Arc::clone(&app.inner.kept_reads).acquire_owned().await;
-    let read = blocking(move || {
-        let _place = place;
-        archive::read(&blobs, digest).map(|past| take(&past))
-    })
-    .await?;
+    let place = turn_of(&app.inner.kept_reads).await?;
+    let read = move || archive::read(&blobs, digest).map(|past| take(&past));
+    let read = blocking_with(place, read).await?;
     // Whoever asks named a round, not a blob: that it is not there is our fault.
     read.map_err(|error| match error {
         crate::store::BlobError::Missing(_) => {

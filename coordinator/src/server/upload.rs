@@ -219,9 +219,9 @@ impl Taking<'_> {
             }
             return Err(error);
         }
-        let room = app.room_for(Room::Updates, bytes).await?;
+        let held = (app.room_for(Room::Updates, bytes).await?, app.keep_turn().await?);
         let (spec, blobs) = (spec.clone(), app.host().blobs().clone());
-        let kept = blocking_with(room, move || -> ApiResult<Box<Upload>> {
+        let kept = blocking_with(held, move || -> ApiResult<Box<Upload>> {
             let all = Mapped::file(upload.file()?).map_err(BlobError::from)?;
             if let Err(rejection) = florin_work::inspect_update(&spec, &all) {
                 upload.discard();

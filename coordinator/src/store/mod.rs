@@ -35,6 +35,7 @@ mod meddled;
 
 pub use blobs::{BlobError, BlobWriter, Blobs, Opened};
 pub use bucket::{Bucket, BucketError};
+pub(crate) use fetch::FETCHES_MAX;
 pub use frames::Position;
 pub use history::{Fold, ReadBack};
 pub use journal::{AppendError, Journal, OpenError, Record, Since};

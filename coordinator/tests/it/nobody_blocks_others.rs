@@ -1,6 +1,7 @@
 //! One party's cheap trick costs the others nothing: hidden blobs, silent senders, greedy registrations, bad records.
 
 use std::collections::BTreeSet;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -8,7 +9,7 @@ use florin_coordinator::engine::{
     Effect, Event, REGISTRATION_MS_MAX, REGISTRATIONS_MAX, TASKS_MAX, Verdict,
 };
 use florin_coordinator::store::Blobs;
-use florin_coordinator::{Valuer, ValuerError};
+use florin_coordinator::{Valuer, ValuerError, WAITING_THREADS_MAX};
 use florin_protocol::*;
 use florin_work::Outcome;
 
@@ -478,4 +479,44 @@ async fn a_round_that_makes_the_valuer_panic_ends_and_the_next_one_begins() {
     assert_eq!(report.outcome, RoundOutcome::Abandoned(AbandonReason::ValuationFailed));
     assert_eq!(shop.until(Phase::Committing).await.round, Round(2));
     shop.stop().await;
+}
+
+#[test]
+fn a_ledger_that_does_not_answer_holds_up_no_blob() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_blocking_threads(WAITING_THREADS_MAX)
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let dir = tempfile::tempdir().unwrap();
+        let shop = Arc::new(Shop::open(dir.path(), digits_spec()));
+        shop.publish().await;
+        let ((hung, hangs), (answer, answers)) = (mpsc::channel(), mpsc::channel());
+        let ledger = Arc::clone(&shop.ledger);
+        let stuck = std::thread::spawn(move || {
+            let _books = ledger.books.lock().unwrap();
+            hung.send(()).unwrap();
+            answers.recv().unwrap();
+        });
+        hangs.recv().unwrap();
+        let mut asking = tokio::task::JoinSet::new();
+        for _ in 0..3 * WAITING_THREADS_MAX {
+            let shop = Arc::clone(&shop);
+            asking.spawn(async move { shop.enrol(1).await });
+        }
+        // Whoever can get as far as the ledger is there.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let path = format!("blobs/{}", shop.spec.base_model);
+        let blob = shop.send("GET", &path, Body::empty());
+        let came = tokio::time::timeout(Duration::from_secs(10), blob).await;
+        answer.send(()).unwrap();
+        stuck.join().unwrap();
+        while let Some(enrolled) = asking.join_next().await {
+            enrolled.unwrap().unwrap();
+        }
+        assert_eq!(came.expect("the blob waits for the ledger").0, axum::http::StatusCode::OK);
+        Arc::into_inner(shop).unwrap().stop().await;
+    });
 }

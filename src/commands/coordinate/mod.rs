@@ -28,10 +28,6 @@ use crate::otlp::Export;
 use crate::show;
 use systemd::Systemd;
 
-/// Threads that may wait at once for a disk or a ledger: each keeps some memory of its own, and more than the processors
-/// and the disk can serve bring nothing.
-const WAITING_THREADS_MAX: usize = 32;
-
 pub(super) fn run(arguments: &Coordinate, log: Manner) -> anyhow::Result<Exit> {
     if arguments.check {
         log::start(log, None);
@@ -54,7 +50,7 @@ fn coordinate(arguments: &Coordinate, config: &Config) -> anyhow::Result<Exit> {
     files::allow(config.connections_max)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
-        .max_blocking_threads(WAITING_THREADS_MAX)
+        .max_blocking_threads(florin_coordinator::WAITING_THREADS_MAX)
         .build()
         .context("the runtime cannot be started")?;
     runtime.block_on(async {
