@@ -166,10 +166,14 @@ impl Opened {
         });
         let seen = app.door();
         let sweeping = tokio::spawn(server::sweep(app.clone()));
+        let looking = tls.clone().map(|tls| tokio::spawn(tls.keep_looking()));
         let asked = control::listen(&config.data)
             .map(|control| tokio::spawn(control.serve(host.clone(), config.data.clone())));
         server::listen::serve(listener, router(app), &config, tls, seen, until).await;
         sweeping.abort();
+        if let Some(looking) = looking {
+            looking.abort();
+        }
         if let Some(asked) = asked {
             asked.abort();
         }

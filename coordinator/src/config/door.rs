@@ -58,6 +58,8 @@ pub struct Tls {
     pub names: Vec<String>,
     /// Milliseconds for a handshake.
     pub handshake_ms: u64,
+    /// Milliseconds from one look at the files, for a renewed certificate, to the next.
+    pub look_ms: u64,
 }
 
 impl Default for Tls {
@@ -68,6 +70,7 @@ impl Default for Tls {
             self_signed: false,
             names: Vec::new(),
             handshake_ms: 10_000,
+            look_ms: 60_000,
         }
     }
 }

@@ -327,6 +327,13 @@ pub const KEYS: &[Key] = &[
         variable: "FLORIN_COORDINATOR_TLS_HANDSHAKE_MS",
     },
     Key {
+        name: "tls.look_ms",
+        meaning: "milliseconds until certificate and key are looked at again; if they have changed, whoever connects is shown the new ones",
+        bounds: "100 to 86400000, default 60000",
+        example: "60000",
+        variable: "FLORIN_COORDINATOR_TLS_LOOK_MS",
+    },
+    Key {
         name: "http2.enabled",
         meaning: "offer HTTP/2 over TLS; without it, and without TLS, there is HTTP/1.1 only",
         bounds: "true or false, default false",

@@ -290,6 +290,7 @@ impl Config {
             ("rate.exempt", wide(rate.exempt.len()), 0, LIST_MAX),
             ("tls.names", wide(self.tls.names.len()), 0, LIST_MAX),
             ("tls.handshake_ms", self.tls.handshake_ms, 100, 60_000),
+            ("tls.look_ms", self.tls.look_ms, 100, 86_400_000),
             ("http2.streams_max", self.http2.streams_max.into(), 1, 1_000),
             ("in_flight_mib", self.in_flight_mib, 1, 1_048_576),
             ("holdout_mib_max", self.holdout_mib_max, 1, 4_096),

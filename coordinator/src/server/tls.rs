@@ -3,9 +3,10 @@
 use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use florin_protocol::{Digest, blob_digest};
 use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -90,10 +91,25 @@ pub enum TlsError {
 /// TLS as this coordinator speaks it; cheap to copy.
 #[derive(Clone)]
 pub struct Tls {
-    acceptor: TlsAcceptor,
+    shown: Arc<RwLock<Shown>>,
+    files: Arc<Files>,
     handshake: Duration,
+    look: Duration,
+}
+
+/// Where certificate and key are, and what else is agreed on by them.
+struct Files {
     certificate: PathBuf,
+    key: PathBuf,
+    http2: bool,
+}
+
+/// What whoever connects now is shown.
+struct Shown {
+    acceptor: TlsAcceptor,
     fingerprint: String,
+    /// Of both files, as they were when they were looked at last, good or not.
+    seen: Digest,
 }
 
 /// A connection after its handshake.
@@ -114,39 +130,63 @@ impl Tls {
             _ if config.tls.self_signed => self_signed::have(config)?,
             _ => return Ok(None),
         };
-        let chain = read_chain(&certificate)?;
-        let fingerprint = chain.first().map(fingerprint).unwrap_or_default();
-        let private = read_key(&key)?;
-        let mut server = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| {
-                TlsError::CertificateMalformed(certificate.clone(), error.to_string())
-            })?
-            .with_no_client_auth()
-            .with_single_cert(chain, private)
-            .map_err(|error| refused(error, &certificate, &key))?;
-        if config.http2.enabled {
-            server.alpn_protocols.push(H2.to_vec());
-        }
-        server.alpn_protocols.push(b"http/1.1".to_vec());
+        let files = Files { certificate, key, http2: config.http2.enabled };
         Ok(Some(Self {
-            acceptor: TlsAcceptor::from(Arc::new(server)),
+            shown: Arc::new(RwLock::new(files.read()?)),
+            files: Arc::new(files),
             handshake: Duration::from_millis(config.tls.handshake_ms),
-            certificate,
-            fingerprint,
+            look: Duration::from_millis(config.tls.look_ms),
         }))
+    }
+
+    /// Looks at the files again. Whoever connects from now on is shown what they hold, if it has changed.
+    ///
+    /// # Errors
+    /// [`TlsError`] where what has changed is no good; the certificate from before is still shown.
+    fn look_again(&self) -> Result<bool, TlsError> {
+        let seen = self.files.digest()?;
+        let mut shown = self.shown.write().unwrap_or_else(PoisonError::into_inner);
+        if shown.seen == seen {
+            return Ok(false);
+        }
+        shown.seen = seen;
+        *shown = self.files.read()?;
+        Ok(true)
+    }
+
+    /// Sees to it that a renewed certificate is shown, for as long as it is waited for.
+    pub(crate) async fn keep_looking(self) {
+        loop {
+            tokio::time::sleep(self.look).await;
+            let tls = self.clone();
+            match tokio::task::spawn_blocking(move || tls.look_again()).await {
+                Ok(Ok(false)) => {}
+                Ok(Ok(true)) => {
+                    let (file, fingerprint) = (self.certificate().display(), self.fingerprint());
+                    tracing::info!(%file, fingerprint, "a renewed certificate is shown from now on");
+                }
+                Ok(Err(error)) => {
+                    tracing::error!(%error, "the certificate from before is still shown");
+                }
+                Err(error) => tracing::error!(%error, "looking at the certificate failed"),
+            }
+        }
     }
 
     /// The file with the certificate that is shown.
     #[must_use]
     pub fn certificate(&self) -> &Path {
-        &self.certificate
+        &self.files.certificate
     }
 
     /// The SHA-256 of that certificate, as `openssl x509 -fingerprint -sha256` writes it.
     #[must_use]
-    pub fn fingerprint(&self) -> &str {
-        &self.fingerprint
+    pub fn fingerprint(&self) -> String {
+        self.shown.read().unwrap_or_else(PoisonError::into_inner).fingerprint.clone()
+    }
+
+    fn acceptor(&self) -> TlsAcceptor {
+        self.shown.read().unwrap_or_else(PoisonError::into_inner).acceptor.clone()
     }
 
     /// Shakes hands, within its time. Who speaks plain HTTP is told so.
@@ -156,7 +196,7 @@ impl Tls {
             match stream.peek(&mut first).await? {
                 0 => Err(io::ErrorKind::UnexpectedEof.into()),
                 _ if first == [HANDSHAKE] => {
-                    let stream = Box::new(self.acceptor.accept(stream).await?);
+                    let stream = Box::new(self.acceptor().accept(stream).await?);
                     let agreed = stream.get_ref().1.alpn_protocol();
                     let protocol =
                         if agreed == Some(H2) { Protocol::Http2 } else { Protocol::Http1 };
@@ -166,6 +206,38 @@ impl Tls {
             }
         };
         timeout(self.handshake, hello).await.map_err(io::Error::from)?
+    }
+}
+
+impl Files {
+    fn read(&self) -> Result<Shown, TlsError> {
+        let (certificate, key) = (&self.certificate, &self.key);
+        // Before they are read: what changes meanwhile is seen the next time.
+        let seen = self.digest()?;
+        let chain = read_chain(certificate)?;
+        let fingerprint = chain.first().map(fingerprint).unwrap_or_default();
+        let private = read_key(key)?;
+        let mut server = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| {
+                TlsError::CertificateMalformed(certificate.clone(), error.to_string())
+            })?
+            .with_no_client_auth()
+            .with_single_cert(chain, private)
+            .map_err(|error| refused(error, certificate, key))?;
+        if self.http2 {
+            server.alpn_protocols.push(H2.to_vec());
+        }
+        server.alpn_protocols.push(b"http/1.1".to_vec());
+        Ok(Shown { acceptor: TlsAcceptor::from(Arc::new(server)), fingerprint, seen })
+    }
+
+    fn digest(&self) -> Result<Digest, TlsError> {
+        let certificate = read_bounded(&self.certificate)
+            .map_err(|error| TlsError::CertificateUnreadable(self.certificate.clone(), error))?;
+        let key = read_bounded(&self.key)
+            .map_err(|error| TlsError::KeyUnreadable(self.key.clone(), error))?;
+        Ok(blob_digest(&[certificate, key].concat()))
     }
 }
 

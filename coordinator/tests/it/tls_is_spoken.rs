@@ -134,3 +134,38 @@ async fn hands_that_are_not_shaken_are_let_go() {
     }
     server.stop().await;
 }
+
+/// Writes a certificate for this machine, and its key, to the files that the settings name.
+fn renew(folder: &Path) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    std::fs::write(folder.join("tls/key.pem"), key.serialize_pem()).unwrap();
+    std::fs::write(folder.join("tls/certificate.pem"), params.self_signed(&key).unwrap().pem())
+        .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewed_certificate_is_shown_without_a_restart_and_a_bad_one_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path();
+    std::fs::create_dir(folder.join("tls")).unwrap();
+    renew(folder);
+    let server = serve(folder, |config| {
+        config.tls.certificate = Some(config.data.join("tls/certificate.pem"));
+        config.tls.key = Some(config.data.join("tls/key.pem"));
+        config.tls.look_ms = 100;
+    })
+    .await;
+    shake(&server, folder, "localhost").await.unwrap();
+    renew(folder);
+    soon(async {
+        // Nobody else's certificate is believed: until then there is no handshake.
+        while shake(&server, folder, "localhost").await.is_err() {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    std::fs::write(folder.join("tls/key.pem"), "no key").unwrap();
+    tokio::time::sleep(std::time::Duration::from_millis(400)).await;
+    shake(&server, folder, "localhost").await.unwrap();
+}

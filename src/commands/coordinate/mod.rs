@@ -175,7 +175,7 @@ fn announce(
     ];
     if let Some(tls) = tls {
         facts.push(("certificate", tls.certificate().display().to_string()));
-        facts.push(("  SHA-256", tls.fingerprint().to_owned()));
+        facts.push(("  SHA-256", tls.fingerprint()));
     }
     show::facts(&facts);
     if arguments.tls_self_signed
