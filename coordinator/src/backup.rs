@@ -197,21 +197,36 @@ pub fn restore<E: From<BackupError>>(
         // What an earlier restore left; it was never anybody's data folder.
         fs::remove_dir_all(&unfinished).map_err(|source| failed(&unfinished, source))?;
     }
-    make_new(&unfinished)?;
+    let brought = bring(from, &unfinished)
+        .map_err(E::from)
+        .and_then(|()| check(&unfinished, &manifest))
+        .and_then(|()| put_in_place(&unfinished, data).map_err(E::from));
+    if brought.is_err()
+        && let Err(error) = fs::remove_dir_all(&unfinished)
+    {
+        tracing::warn!(folder = %unfinished.display(), %error, "what was copied is still there");
+    }
+    brought.map(|()| manifest)
+}
+
+fn bring(from: &Path, to: &Path) -> Result<(), BackupError> {
+    make_new(to)?;
     let mut copier = Copier { files: 0, bytes: 0 };
     for name in names(from)?.iter().filter(|name| *name != MANIFEST) {
-        copier.file(&from.join(name), &unfinished.join(name))?;
+        copier.file(&from.join(name), &to.join(name))?;
     }
-    copier.blobs(&from.join("blobs"), &unfinished.join("blobs"))?;
-    sync_folder(&unfinished).map_err(|source| failed(&unfinished, source))?;
-    check(&unfinished, &manifest)?;
+    copier.blobs(&from.join("blobs"), &to.join("blobs"))?;
+    sync_folder(to).map_err(|source| failed(to, source))
+}
+
+/// Makes the data folder of what is finished.
+fn put_in_place(finished: &Path, data: &Path) -> Result<(), BackupError> {
     if data.is_dir() {
         fs::remove_dir(data).map_err(|source| failed(data, source))?;
     }
-    fs::rename(&unfinished, data).map_err(|source| failed(data, source))?;
+    fs::rename(finished, data).map_err(|source| failed(data, source))?;
     let parent = data.parent().filter(|parent| !parent.as_os_str().is_empty());
-    sync_folder(parent.unwrap_or(Path::new("."))).map_err(|source| failed(data, source))?;
-    Ok(manifest)
+    sync_folder(parent.unwrap_or(Path::new("."))).map_err(|source| failed(data, source))
 }
 
 /// Counts what it copies, and makes it durable.

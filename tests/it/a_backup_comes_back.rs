@@ -75,7 +75,7 @@ fn only_what_the_manifest_says_is_restored(backup: &str, to: &str) {
         *field = other;
         std::fs::write(&path, changed.to_string()).unwrap();
         florin(&["restore", backup, "--data", to]).refused(1, "BACKUP_DAMAGED");
-        assert!(!Path::new(to).exists());
+        assert!(!Path::new(to).exists() && !Path::new(&format!("{to}.unfinished")).exists());
     }
     std::fs::write(path, whole).unwrap();
 }
