@@ -70,6 +70,7 @@ pub use data::{DataSource, Dataset, RowChunks};
 pub use engine::{Engine, Evaluator, Place, Step, Trained, Trainer, Training, Way, mean};
 pub use mapped::{Mapped, Room, Rows};
 pub use model::{ModelSpec, TensorSpec};
+pub use parallel::cores;
 pub use params::Params;
 pub use partition::{Part, Partition, partition, split};
 pub use path::{PathGradient, PathValue};

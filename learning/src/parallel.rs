@@ -1,6 +1,13 @@
 //! Independent pieces of work on several threads, their results in order.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
+
+/// Processors that this program may use; one where the system does not say. It is asked once: the answer is read from
+/// several files, which takes as long as the checks of a small update.
+pub fn cores() -> usize {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
+}
 
 /// Does `work` on every task, on up to `threads` threads, and gives the results in the order of
 /// the tasks. A task must not depend on another; then nothing depends on the number of threads.

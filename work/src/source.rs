@@ -8,7 +8,7 @@
 
 use florin_contribution::{AffineSource, Along, GameError};
 use florin_learning::path::group_means;
-use florin_learning::{AffineLoss, Dataset, Engine, ModelSpec, PathGradient, Way, mean};
+use florin_learning::{AffineLoss, Dataset, Engine, ModelSpec, PathGradient, Way, cores, mean};
 use florin_protocol::limits::CHECK_COHORT_MAX;
 
 /// Groups of rows from which a large cohort's errors come, or as many as there are rows.
@@ -41,7 +41,7 @@ impl<'a> RoundSource<'a> {
     ) -> Self {
         let large = deltas.len() > CHECK_COHORT_MAX;
         let groups = large.then(|| GROUPS.min(holdout.rows()));
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = cores();
         Self { model, base, deltas, holdout, engine, threads, groups, only: None, chances: None }
     }
 

@@ -1,6 +1,6 @@
 //! The mean by weight: at once over many updates, or one update at a time.
 
-use super::{AggregateError, UPDATES_MAX, cores, fill_on_threads};
+use super::{AggregateError, UPDATES_MAX, fill_on_threads, threads};
 use crate::params::first_not_finite;
 
 /// Coordinates that are summed together: their sums stay in the nearest cache.
@@ -77,7 +77,7 @@ pub struct MeanAccumulator {
 impl MeanAccumulator {
     /// Room for updates of `length` numbers.
     pub fn new(length: usize) -> Self {
-        let threads = if length < LENGTH_FOR_THREADS { 1 } else { cores() };
+        let threads = if length < LENGTH_FOR_THREADS { 1 } else { threads() };
         Self { sums: vec![0.0; length], total: 0, updates: 0, threads }
     }
 

@@ -8,11 +8,10 @@ mod krum;
 mod mean;
 mod robust;
 
-use std::thread::available_parallelism;
-
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::parallel::cores;
 use crate::params::{first_not_finite, norm};
 pub use mean::MeanAccumulator;
 
@@ -120,11 +119,11 @@ impl Rule {
 
 /// Aggregates `(weight, delta)` pairs by `rule` on all cores.
 pub fn aggregate(rule: Rule, updates: &[(u64, &[f32])]) -> Result<Vec<f32>, AggregateError> {
-    aggregate_on(rule, updates, cores())
+    aggregate_on(rule, updates, threads())
 }
 
-fn cores() -> usize {
-    available_parallelism().map_or(1, usize::from).min(THREADS_MAX)
+fn threads() -> usize {
+    cores().min(THREADS_MAX)
 }
 
 /// As [`aggregate`], on `threads` threads (0 counts as 1). Their number changes no bit.
@@ -238,9 +237,15 @@ fn fill_on_threads<T: Send>(
         return fill(0, result);
     }
     std::thread::scope(|scope| {
-        for (at, part) in result.chunks_mut(piece).enumerate() {
+        let mut parts = result.chunks_mut(piece).enumerate();
+        // This thread takes one: it would only wait.
+        let own = parts.next();
+        for (at, part) in parts {
             let fill = &fill;
             scope.spawn(move || fill(at * piece, part));
+        }
+        if let Some((_, part)) = own {
+            fill(0, part);
         }
     });
 }

@@ -1,9 +1,8 @@
 //! Inner products of a round's updates: all that clipping and likeness need to know of them.
 
 use std::ops::Range;
-use std::thread::available_parallelism;
 
-use florin_learning::products;
+use florin_learning::{cores, products};
 
 /// A rest of so little squared length, as a share of the whole, is rounding.
 pub(super) const ROUNDING: f64 = 1e-6;
@@ -27,9 +26,8 @@ impl Gram {
     /// the time where they are half of all.
     #[must_use]
     pub fn apart(vectors: &[&[f32]], apart: usize) -> Self {
-        let threads = available_parallelism().map_or(1, usize::from);
         let dimensions = vectors.first().map_or(0, |vector| vector.len());
-        Self { side: vectors.len(), products: products(vectors, apart, threads), dimensions }
+        Self { side: vectors.len(), products: products(vectors, apart, cores()), dimensions }
     }
 
     /// The matrix of what all vectors have beyond the `known` ones (Gram and Schmidt, one after the other; what is left of
