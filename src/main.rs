@@ -18,10 +18,19 @@ mod parent;
 mod show;
 mod task_file;
 
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::ExitCode;
 
 use clap::Parser;
 use mimalloc::MiMalloc;
+
+use failure::Failure;
+
+/// How a panic of the printing macros begins.
+const UNPRINTED: &str = "failed printing to stdout";
+/// What a program ends with that the system ends because nobody reads what it prints: 128 and SIGPIPE.
+const NOBODY_READS: u8 = 141;
 
 /// The system's allocator keeps what many threads have given back, and a coordinator grew by it: decision 33.
 #[global_allocator]
@@ -40,20 +49,40 @@ fn main() -> ExitCode {
     if cli.exit_with_parent && !matches!(cli.command, cli::Command::Anvil(_)) {
         parent::exit_with_it();
     }
-    let exit = commands::run(cli).unwrap_or_else(|error| {
+    let done = catch_unwind(AssertUnwindSafe(|| commands::run(cli)));
+    let done = match done {
+        Ok(done) => done,
+        Err(panic) => match unprinted(&panic) {
+            Some(why) if is_closed(why) => return ExitCode::from(NOBODY_READS),
+            Some(why) => Err(Failure::fault("OUTPUT_FAILED", why).into()),
+            None => resume_unwind(panic),
+        },
+    };
+    let exit = done.unwrap_or_else(|error| {
         failure::tell(&error);
         failure::verdict(&error).1
     });
     ExitCode::from(exit as u8)
 }
 
+/// What a panic of the printing macros says; `None` for any other.
+fn unprinted(panic: &(dyn Any + Send)) -> Option<&str> {
+    let said = panic.downcast_ref::<String>().map(String::as_str);
+    said.filter(|said| said.starts_with(UNPRINTED))
+}
+
+fn is_closed(why: &str) -> bool {
+    why.contains("Broken pipe")
+}
+
 /// Somebody who closes our pipe (`florin demo | head`) wants no more of us, and no complaint either: the printing
-/// macros panic then, and the panic still unwinds, so that everything that must be put away is.
+/// macros panic then, and the panic still unwinds, so that everything that must be put away is. Where there is no room
+/// for what is printed, `main` says so.
 fn be_quiet_when_nobody_reads() {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         let said = panic.payload_as_str().unwrap_or_default();
-        if !(said.starts_with("failed printing to stdout") && said.contains("Broken pipe")) {
+        if !said.starts_with(UNPRINTED) {
             tell(panic);
         }
     }));

@@ -16,8 +16,13 @@ pub(crate) enum Sim {
     /// Print a scenario as TOML, every key written out
     Show(SimShow),
     /// Play a scenario over its seeds, and say what everybody earned
+    #[command(after_help = "Examples:\n  florin sim run copying\n  \
+        florin sim run copying --set task.commit_reveal=false --out without/\n  \
+        florin sim run my.toml --seeds 30 --json")]
     Run(SimRun),
     /// Look for the strategy that gains most against a scenario's mechanism, and measure it on fresh seeds
+    #[command(after_help = "Examples:\n  florin sim attack attacks --out attacks/\n  \
+        florin sim attack attacks --set task.bond_per_row=0.5 --seeds 5")]
     Attack(SimRun),
     /// Play one game again, named SEED@COMMIT, and hold it against what a results folder has of it
     Replay(SimReplay),
@@ -68,11 +73,8 @@ pub(crate) struct PlayArg {
     pub(crate) threads: Option<u16>,
 }
 
-/// `florin sim run`
+/// `florin sim run` and `florin sim attack`
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  florin sim run copying\n  \
-    florin sim run copying --set task.commit_reveal=false --out without/\n  \
-    florin sim run my.toml --seeds 30 --json")]
 pub(crate) struct SimRun {
     #[command(flatten)]
     pub(crate) what: ScenarioArg,

@@ -27,4 +27,5 @@ mod the_books_balance;
 mod the_demonstration_holds_what_it_promises;
 mod tidy;
 mod two_runs_with_one_seed_agree;
+mod what_is_told_is_not_lost;
 mod what_nobody_could_use_is_refused;

@@ -16,6 +16,13 @@ pub fn figure(value: f64) -> String {
     if is_zero { text.trim_start_matches('-').to_owned() } else { text }
 }
 
+/// So many of something: `1 seed`, `3 seeds`.
+#[must_use]
+pub fn counted(count: u64, what: &str) -> String {
+    let s = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{s}")
+}
+
 /// The ends of an interval; a single seed has none.
 #[must_use]
 pub fn ends(interval: &Interval) -> String {

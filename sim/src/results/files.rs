@@ -10,6 +10,10 @@ use super::{Program, Results};
 use crate::measure::{Key, Measured};
 use crate::play::{MemberOutcome, Played, RoundOutcomeRow};
 
+/// The file that a run writes last.
+pub const RESULTS: &str = "results.json";
+/// The file that a search writes last.
+pub const ATTACK: &str = "attack.json";
 /// What a folder is tried with before anything is played.
 const TRIAL: &str = ".florin-trial";
 
@@ -76,7 +80,7 @@ impl Results {
         put_table(folder, "rounds", &self.rounds_table(program))?;
         put(folder, "report.html", self.to_html(program).as_bytes())?;
         put(folder, "profit.svg", self.profit_svg().as_bytes())?;
-        put(folder, "results.json", format!("{:#}\n", self.to_json(program)).as_bytes())
+        put(folder, RESULTS, format!("{:#}\n", self.to_json(program)).as_bytes())
     }
 
     /// The same as one JSON document, without members and rounds.

@@ -19,8 +19,8 @@ use crate::scenario::{Bound, Rule, Scenario};
 use crate::strategy::Strategy;
 use crate::surrogate::Fitted;
 
-pub use figure::{ends, figure};
-pub use files::{WriteError, try_folder};
+pub use figure::{counted, ends, figure};
+pub use files::{ATTACK, RESULTS, WriteError, try_folder};
 pub(crate) use files::{put, put_table};
 pub use program::{Game, Program, UNKNOWN};
 pub use replay::{Difference, ReplayError, Replayed};

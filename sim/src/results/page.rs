@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Program, Results, ends, figure};
+use super::{Program, Results, counted, ends, figure};
 use crate::measure::MEASURES;
 use crate::page::{self, Dot, Whisker, escape, lines, scatter, whiskers};
 use crate::play::{MemberOutcome, RoundOutcomeRow};
@@ -15,10 +15,15 @@ const DOTS_MAX: usize = 2_000;
 fn told(fitted: &Fitted) -> String {
     let honest = |group: &String| format!(" with {} honest", escape(group));
     format!(
-        "the fit{} is off by up to {:.1} %, {}",
+        "the fit{} is off by up to {:.1} %, {}{}",
         fitted.made_honest.as_ref().map(honest).unwrap_or_default(),
         fitted.fit.errors.largest() * 100.0,
-        if fitted.fit.holds() { "which is let pass" } else { "WHICH IS TOO MUCH" }
+        if fitted.fit.holds() { "which is let pass" } else { "WHICH IS TOO MUCH" },
+        if fitted.is_drawn_on() {
+            " (and losses below those of the fitted games were drawn)"
+        } else {
+            ""
+        }
     )
 }
 
@@ -40,11 +45,11 @@ impl Results {
             ),
         };
         let lead = format!(
-            "Scenario <code>{}</code>, paid by <code>{}</code>, {} rounds, {} seeds from {} on. {how}",
+            "Scenario <code>{}</code>, paid by <code>{}</code>, {}, {} from {} on. {how}",
             escape(&scenario.name),
             scenario.mechanism.name(),
-            scenario.rounds,
-            scenario.seeds.count,
+            counted(scenario.rounds.into(), "round"),
+            counted(scenario.seeds.count.into(), "seed"),
             scenario.seeds.first
         );
         let mut html = page::open(&scenario.question, &lead);

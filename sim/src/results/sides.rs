@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::RESULTS;
 use crate::measure::Interval;
 
 /// Names a figure of a folder: the group, none for the whole market, and the measure.
@@ -50,7 +51,7 @@ impl Side {
     /// # Errors
     /// [`ReadError`].
     pub fn read(folder: &Path, label: &str) -> Result<Self, ReadError> {
-        let path = folder.join("results.json");
+        let path = folder.join(RESULTS);
         let wrong =
             |why: &dyn std::fmt::Display| ReadError { path: path.clone(), why: why.to_string() };
         let text = fs::read_to_string(&path).map_err(|error| wrong(&error))?;

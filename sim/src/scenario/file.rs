@@ -30,6 +30,13 @@ impl Scenario {
         let read = Self::of_table(&table).map_err(|error| whose(text, changes, error));
         let mut scenario = read?;
         scenario.read_traces(folder)?;
+        if let Some(change) = changes.iter().find(|change| change.is_within("surrogate"))
+            && scenario.speed.is_real()
+        {
+            let why = "says how a surrogate is fitted, and here everybody really trains: leave it out, or add \
+                       --set speed=surrogate";
+            return Err(ScenarioError::Change(format!("--set {} {why}", change.words())));
+        }
         scenario.check()?;
         Ok(scenario)
     }

@@ -39,7 +39,7 @@ pub struct Scenario {
     #[serde(default)]
     pub speed: Speed,
     /// What a surrogate is fitted to.
-    #[serde(default, skip_serializing_if = "Small::is_default")]
+    #[serde(default)]
     pub surrogate: Small,
     /// Over which seeds.
     #[serde(default)]

@@ -50,6 +50,11 @@ impl Change {
         self.key.join(".")
     }
 
+    /// Whether it changes this key, or one below it.
+    pub(super) fn is_within(&self, key: &str) -> bool {
+        self.key.first().is_some_and(|first| first == key)
+    }
+
     /// The value, as TOML.
     #[must_use]
     pub fn value(&self) -> String {

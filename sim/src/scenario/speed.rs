@@ -44,10 +44,3 @@ impl Default for Small {
         Self { members: 48, rounds: 100, seeds: 3, held_out: 16, error_max: 0.15 }
     }
 }
-
-impl Small {
-    /// Whether nothing was changed.
-    pub(super) fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-}

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::json;
 
 use super::{Attack, Candidate, Found, Fresh};
-use crate::results::{Program, Table, WriteError, figure, put, put_table, try_folder};
+use crate::results::{ATTACK, Program, Table, WriteError, figure, put, put_table, try_folder};
 use crate::scenario::Family;
 
 impl Found {
@@ -50,7 +50,7 @@ impl Attack {
         put_table(folder, "seeds", &self.seeds_table(program))?;
         put(folder, "report.html", self.to_html(program).as_bytes())?;
         put(folder, "gain.svg", self.gain_svg().as_bytes())?;
-        put(folder, "attack.json", format!("{:#}\n", self.to_json(program)).as_bytes())
+        put(folder, ATTACK, format!("{:#}\n", self.to_json(program)).as_bytes())
     }
 
     /// What was found, as one JSON document.

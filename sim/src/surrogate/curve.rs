@@ -56,6 +56,12 @@ impl Curve {
         (self.line(loss) * crowd).min((loss - LOSS_MIN).max(0.0))
     }
 
+    /// The least loss that a fitted game came to, in nats: below it the curve is drawn on.
+    #[must_use]
+    pub const fn lowest(&self) -> f64 {
+        self.knots[KNOTS - 1].loss
+    }
+
     /// The line through the knots; above the first as there, below the last as far as the last piece falls, and at least
     /// as fast as the loss.
     fn line(&self, loss: f64) -> f64 {

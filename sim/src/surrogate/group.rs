@@ -25,24 +25,14 @@ use super::squares::least_squares;
 /// Smallest worth of a round that is reckoned with, in nats.
 pub(super) const GAIN_MIN: f64 = 1e-6;
 
-/// Points of a distribution that are kept.
-pub(super) const QUANTILES: usize = 129;
-
 /// A fitted group.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GroupFit {
     /// `e`, `f`, `h`.
     pub worth: [f64; 3],
-    /// `a₀`, `a₁`.
-    pub own: [f64; 2],
-    /// `w`.
-    pub wavers: f64,
-    /// `ρ`.
-    pub shows: f64,
-    /// `c`.
-    pub common: f64,
-    /// The distribution of z₂: its quantiles, evenly spaced, from the least to the greatest.
-    pub luck: Vec<f64>,
+    /// How far updates differ.
+    #[serde(flatten)]
+    pub spreads: Spreads,
     /// `s₀`, `s₁`, `s₂`.
     pub error: [f64; 3],
     /// `s₃`.
@@ -143,14 +133,9 @@ impl GroupFit {
             .iter()
             .map(|p| p.y - terms(p).iter().zip(&worth).map(|(t, w)| t * w).sum::<f64>())
             .collect();
-        let Spreads { own, wavers, shows, common, luck } = Spreads::of(&points, &rests);
         Self {
             worth,
-            own,
-            wavers,
-            shows,
-            common,
-            luck,
+            spreads: Spreads::of(&points, &rests),
             error,
             error_spread: share(logs.iter().map(off).sum(), of_logs).sqrt(),
             rows,
@@ -168,22 +153,16 @@ impl GroupFit {
         Stage { gain, luck, level }: Stage,
         z: Chance,
     ) -> Drawn {
-        let gain = gain.max(GAIN_MIN);
-        let chance = self.common.sqrt() * luck + (1.0 - self.common).sqrt() * self.quantile(z.rows);
+        let (gain, spreads) = (gain.max(GAIN_MIN), &self.spreads);
+        let own_luck = (1.0 - spreads.common).sqrt() * spreads.quantile(z.rows);
+        let chance = spreads.common.sqrt() * luck + own_luck;
         let [e, f, h] = self.worth;
         let larger = (rows.max(1.0) / self.rows.max(1.0)).ln();
         let [s0, s1, s2] = self.error;
         let error = (s0 + s1 * gain.ln() + s2 * larger + self.error_spread * z.error).exp();
-        let good = e + f * larger + self.own[0] * zeta[0] + self.wavers * z.work;
-        let by_error = self.own[1] * zeta[1] - level + self.shows * chance;
+        let good = e + f * larger + spreads.own[0] * zeta[0] + spreads.wavers * z.work;
+        let by_error = spreads.own[1] * zeta[1] - level + spreads.shows * chance;
         Drawn { work: good * gain, worth: good * gain + h + error * by_error, error }
-    }
-
-    /// Between the two quantiles that are next to it.
-    fn quantile(&self, share: f64) -> f64 {
-        let at = share.clamp(0.0, 1.0) * (QUANTILES - 1) as f64;
-        let below = (at as usize).min(QUANTILES - 2);
-        self.luck[below] + (at - below as f64) * (self.luck[below + 1] - self.luck[below])
     }
 }
 

@@ -37,6 +37,7 @@ pub use curve::{Curve, Knot};
 pub use group::GroupFit;
 use play::Surrogate;
 use small::{Seen, earned, games};
+pub use spread::Spreads;
 
 /// Shares of the members that take part in a round of the games that curves are fitted to.
 const PARTS: [f64; 2] = [0.25, 0.5];
@@ -72,6 +73,17 @@ pub struct Fitted {
     /// Curves of its own, held against real games of its own.
     #[serde(flatten)]
     pub fit: Fit,
+    /// The least loss that any game drawn from them came to, in nats.
+    pub lowest_loss: f64,
+}
+
+impl Fitted {
+    /// Whether games came to losses that no fitted one had: how much a round is worth there, and how many rows are
+    /// right, was held against nothing.
+    #[must_use]
+    pub fn is_drawn_on(&self) -> bool {
+        self.lowest_loss < self.fit.curve.lowest()
+    }
 }
 
 /// Curves, and how far they can be trusted.
@@ -292,10 +304,17 @@ pub fn run(scenario: &Scenario, threads: usize, watch: Watch<'_>) -> Result<Resu
     let play = |(): &mut (), (seed, market, fit): (u64, &Arc<Scenario>, &Fit)| {
         let played = Surrogate::begin(market, fit, seed, inner).play();
         watch(done.fetch_add(1, Ordering::Relaxed).saturating_add(1), all);
-        played.map(|(game, _)| game)
+        played
     };
     let outcomes = each(threads, games.collect(), || (), play);
-    let mut outcomes = outcomes.into_iter().collect::<Result<Vec<Played>, _>>()?.into_iter();
+    let outcomes = outcomes.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let lowest: Vec<f64> = (0..markets.len())
+        .map(|market| {
+            let losses = outcomes.iter().skip(market).step_by(markets.len());
+            losses.flat_map(|(_, losses)| losses).copied().fold(f64::INFINITY, f64::min)
+        })
+        .collect();
+    let mut outcomes = outcomes.into_iter().map(|(game, _)| game);
     let (mut played, mut all) = (Vec::new(), Vec::new());
     while let Some(game) = outcomes.next() {
         let groups = markets.iter().filter_map(|(made_honest, _)| *made_honest);
@@ -303,10 +322,12 @@ pub fn run(scenario: &Scenario, threads: usize, watch: Watch<'_>) -> Result<Resu
         all.push(figures(&game, &honest));
         played.push(game);
     }
-    let fitted = markets.iter().zip(fits).map(|((made_honest, _), fit)| {
-        let name = made_honest.and_then(|at| scenario.population.keys().nth(at).cloned());
-        Fitted { made_honest: name, fit }
-    });
+    let fitted =
+        markets.iter().zip(fits).zip(lowest).map(|(((made_honest, _), fit), lowest_loss)| {
+            let made_honest =
+                made_honest.and_then(|at| scenario.population.keys().nth(at).cloned());
+            Fitted { made_honest, fit, lowest_loss }
+        });
     Ok(Results::of(scenario, played, all, fitted.collect()))
 }
 

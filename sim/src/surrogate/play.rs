@@ -118,7 +118,8 @@ impl<'a> Surrogate<'a> {
             (member.rounds, member.refused) = (member.rounds + 1, member.refused + 1);
         }
         let sent: Vec<Sent> = came.into_iter().flat_map(|chunk| chunk.sent).collect();
-        if self.spec.is_round(sent.len()) {
+        // As in the engine, what is set aside has come all the same.
+        if self.spec.is_round(row.updates) {
             self.settle(&mut row, &sent)?;
         }
         self.losses.push(self.loss);
@@ -262,8 +263,7 @@ impl<'a> Surrogate<'a> {
 
     /// What the cohort sends.
     fn who_comes(&self, cohort: &[usize], round: u32) -> Vec<Came> {
-        let updates = cohort.iter().filter(|member| self.people[**member].is_in_time).count();
-        let gain = self.fit.curve.gain(self.loss, updates as f64);
+        let gain = self.fit.curve.gain(self.loss, self.counted(cohort));
         let luck = normal(&mut stream(self.seed, "surrogate luck", [u64::from(round), 0]));
         let stage = Stage { gain, luck, level: self.level(cohort) };
         let chunks: Vec<(usize, &[usize])> = cohort.chunks(CHUNK).enumerate().collect();
@@ -299,6 +299,13 @@ impl<'a> Surrogate<'a> {
         )
     }
 
+    /// Updates of a cohort that will count for the model: what comes, less what is usually set aside.
+    fn counted(&self, cohort: &[usize]) -> f64 {
+        let in_time = cohort.iter().map(|member| &self.people[*member]).filter(|p| p.is_in_time);
+        let fits = in_time.filter_map(|person| self.fit.groups.get(person.group as usize));
+        fits.map(|group| 1.0 - group.set_aside).sum()
+    }
+
     /// How good those who send are when there is little to learn, by their rows: what each is worth then is beside the others.
     fn level(&self, cohort: &[usize]) -> f64 {
         let (mut sum, mut rows) = (0.0, 0.0);
@@ -308,7 +315,8 @@ impl<'a> Surrogate<'a> {
                 && person.is_in_time
             {
                 let own = f64::from(person.rows);
-                (sum, rows) = (sum + own * group.own[1] * f64::from(person.zeta[1]), rows + own);
+                (sum, rows) =
+                    (sum + own * group.spreads.own[1] * f64::from(person.zeta[1]), rows + own);
             }
         }
         if rows > 0.0 { sum / rows } else { 0.0 }

@@ -2,16 +2,29 @@
 
 use std::collections::BTreeMap;
 
-use super::group::{Point, QUANTILES};
+use serde::Serialize;
+
+use super::group::Point;
 use super::squares::least_squares;
 
+/// Points of a distribution that are kept.
+const QUANTILES: usize = 129;
+
 /// What differs by chance.
-pub(super) struct Spreads {
-    pub(super) own: [f64; 2],
-    pub(super) wavers: f64,
-    pub(super) shows: f64,
-    pub(super) common: f64,
-    pub(super) luck: Vec<f64>,
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Spreads {
+    /// `a₀`, `a₁`.
+    pub own: [f64; 2],
+    /// Members that sent enough for theirs to be told from chance; where that is nobody, all of the group are alike.
+    pub told_apart: usize,
+    /// `w`.
+    pub wavers: f64,
+    /// `ρ`.
+    pub shows: f64,
+    /// `c`.
+    pub common: f64,
+    /// The distribution of z₂: its quantiles, evenly spaced, from the least to the greatest.
+    pub luck: Vec<f64>,
 }
 
 /// One member's updates, in standard errors: the line through what is left of them, by what a round is worth.
@@ -88,7 +101,15 @@ impl Spreads {
         });
         let common = alike(rounds.values());
         let luck = quantiles(rounds.into_values().flatten().collect());
-        Self { own, wavers: wavers.sqrt(), shows: shows.sqrt(), common, luck }
+        let (told_apart, wavers, shows) = (lines.len(), wavers.sqrt(), shows.sqrt());
+        Self { own, told_apart, wavers, shows, common, luck }
+    }
+
+    /// The quantile of luck at a share: between the two kept ones that are next to it.
+    pub(super) fn quantile(&self, share: f64) -> f64 {
+        let at = share.clamp(0.0, 1.0) * (QUANTILES - 1) as f64;
+        let below = (at as usize).min(QUANTILES - 2);
+        self.luck[below] + (at - below as f64) * (self.luck[below + 1] - self.luck[below])
     }
 }
 
@@ -176,6 +197,7 @@ mod tests {
             }
         }
         let found = Spreads::of(&points, &rests);
+        assert_eq!(found.told_apart, zeta.len());
         let pairs = [
             (found.own[0], own[0]),
             (found.own[1], own[1]),
@@ -194,6 +216,7 @@ mod tests {
     fn of_few_updates_nothing_is_said() {
         let found = Spreads::of(&[], &[]);
         assert_eq!((found.own, found.shows, found.common), ([0.0; 2], 0.0, 0.0));
+        assert_eq!(found.told_apart, 0);
         assert!(found.luck.iter().all(|one| *one == 0.0));
     }
 }

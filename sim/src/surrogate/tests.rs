@@ -109,7 +109,14 @@ fn what_curves_cannot_play_is_refused() {
 }
 
 #[test]
-fn the_speed_that_is_meant_anyway_may_be_said() {
-    let text = "name = \"said\"\nquestion = \"Is it taken?\"\nrounds = 1\nspeed = \"real\"\n[population.honest]\ncount = 4\n";
+fn what_is_meant_anyway_may_be_said() {
+    let text = "name = \"said\"\nquestion = \"Is it taken?\"\nrounds = 1\nspeed = \"real\"\n[surrogate]\nmembers = 48\n\
+                [population.honest]\ncount = 4\n";
     assert!(Scenario::read(text, &[]).unwrap().speed.is_real());
+    let change = "surrogate.members=20".parse().unwrap();
+    let refused = Scenario::read(text, &[change]).unwrap_err().to_string();
+    assert!(
+        refused.contains("[SCENARIO_CHANGE]") && refused.contains("speed=surrogate"),
+        "{refused}"
+    );
 }

@@ -1,17 +1,17 @@
 //! `florin sim attack`: the best deviation that is found, measured on seeds that did not choose it.
 
 use florin_sim::Halted;
-use florin_sim::results::{ends, figure};
+use florin_sim::results::{ATTACK, counted, ends, figure};
 use florin_sim::search::{Attack, attack};
 
-use super::{PROGRAM, halted, not_written, read, threads, tried, watched, with_seeds};
+use super::{PROGRAM, halted, not_written, own_folder, read, threads, watched, with_seeds};
 use crate::cli::SimRun;
 use crate::failure::{Exit, Failure};
 use crate::show::{self, Cell, DIM, HEAD, NOTE, Table};
 
 pub(super) fn run(command: &SimRun) -> anyhow::Result<Exit> {
     let scenario = with_seeds(read(&command.what)?, &command.play)?;
-    tried(command.out.as_deref())?;
+    own_folder(command.out.as_deref(), &scenario, ATTACK)?;
     let threads = threads(command.play.threads);
     let found = watched(&scenario.name, |watch| attack(&scenario, threads, watch));
     let found = found.map_err(|error: Halted| halted(&error))?;
@@ -40,11 +40,11 @@ fn print(found: &Attack) {
     let scenario = &found.scenario;
     anstream::println!("{HEAD}{}{HEAD:#}", scenario.question);
     anstream::println!(
-        "{DIM}paid by {}, {} rounds, {} candidates, measured on {} fresh seeds{DIM:#}\n",
+        "{DIM}paid by {}, {}, {}, measured on {}{DIM:#}\n",
         scenario.mechanism.name(),
-        scenario.rounds,
-        found.tried.len(),
-        scenario.seeds.count
+        counted(scenario.rounds.into(), "round"),
+        counted(found.tried.len() as u64, "candidate"),
+        counted(scenario.seeds.count.into(), "fresh seed")
     );
     let mut table = Table::new(&[
         "strategy",

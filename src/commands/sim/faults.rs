@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use florin_protocol::{Digest, blob_digest};
 use florin_sim::faults::{CastError, Played, Rules, play, play_all};
+use florin_sim::results::counted;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde_json::json;
@@ -237,7 +238,7 @@ fn print_violations(sums: &Sums, rules: Rules) {
     }
     let more = sums.violated - sums.failed.len() as u64;
     if more > 0 {
-        anstream::println!("and {more} seeds more");
+        anstream::println!("and {} more", counted(more, "seed"));
     }
 }
 

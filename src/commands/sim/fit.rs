@@ -1,9 +1,9 @@
 //! What a surrogate was drawn from, and how far it can be trusted.
 
-use florin_sim::results::Results;
+use florin_sim::results::{Results, counted};
 use florin_sim::surrogate::{Fit, Fitted, Knot};
 
-use crate::show::{BAD, DIM, GOOD, HEAD};
+use crate::show::{BAD, DIM, GOOD, HEAD, NOTE};
 
 /// Every so many of a curve's knots are shown.
 const SHOWN: usize = 3;
@@ -12,26 +12,46 @@ const SHOWN: usize = 3;
 pub(super) fn print(results: &Results) {
     let Some(first) = results.fits.first().map(|fitted| &fitted.fit) else { return };
     anstream::println!(
-        "\n{HEAD}scores were drawn from curves{HEAD:#} {DIM}fitted to {} real games of {} members and {} rounds, held \
-         against {} others{DIM:#}",
-        first.seeds.len() * 2,
-        first.members,
-        first.rounds,
-        first.held_out.len()
+        "\n{HEAD}scores were drawn from curves{HEAD:#} {DIM}fitted to {} of {} and {}, held \
+         against {}{DIM:#}",
+        counted(first.seeds.len() as u64 * 2, "real game"),
+        counted(first.members.into(), "member"),
+        counted(first.rounds.into(), "round"),
+        counted(first.held_out.len() as u64, "other")
     );
-    for Fitted { made_honest, fit } in &results.fits {
-        match made_honest {
+    for fitted in &results.fits {
+        match &fitted.made_honest {
             None => anstream::println!("as it is:"),
             Some(group) => {
-                anstream::println!("with {group} honest, which gains are measured from:")
+                anstream::println!("with {group} honest, which gains are measured from:");
             }
         }
-        one(fit);
+        one(&fitted.fit);
+        beyond(fitted, results);
     }
     if results.scenario.rounds > first.rounds {
         anstream::println!(
-            "{BAD}rounds after the {}th are drawn on: nothing was held against them{BAD:#}",
+            "{BAD}rounds after number {} are drawn on: nothing was held against them{BAD:#}",
             first.rounds
+        );
+    }
+}
+
+/// What the small games say nothing of.
+fn beyond(fitted: &Fitted, results: &Results) {
+    let Fitted { fit, lowest_loss, .. } = fitted;
+    if fitted.is_drawn_on() {
+        anstream::println!(
+            "  {NOTE}losses down to {lowest_loss:.4} were drawn, and the fitted games end at {:.4}: what is below is \
+             drawn on{NOTE:#}",
+            fit.curve.lowest()
+        );
+    }
+    let groups = results.scenario.population.keys().zip(&fit.groups);
+    for (name, _) in groups.filter(|(_, group)| group.spreads.told_apart == 0) {
+        anstream::println!(
+            "  {NOTE}nobody of {name} sent enough in the small games to be told from the others: its members are drawn \
+             alike{NOTE:#}"
         );
     }
 }

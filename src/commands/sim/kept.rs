@@ -6,7 +6,7 @@ use std::path::Path;
 
 use florin_protocol::blob_digest;
 use florin_sim::Scenario;
-use florin_sim::results::{Program, WriteError};
+use florin_sim::results::{Program, RESULTS, WriteError};
 use serde_json::Value;
 
 use super::{PROGRAM, not_written};
@@ -57,7 +57,7 @@ impl Kept {
         if made_of != self.made_of(scenario) {
             return None;
         }
-        serde_json::from_str(&fs::read_to_string(folder.join("results.json")).ok()?).ok()
+        serde_json::from_str(&fs::read_to_string(folder.join(RESULTS)).ok()?).ok()
     }
 
     /// Says that a folder's results are whole.

@@ -87,6 +87,22 @@ fn tried(folder: Option<&Path>) -> anyhow::Result<()> {
     folder.map_or(Ok(()), |folder| try_folder(folder).map_err(|error| not_written(&error).into()))
 }
 
+/// A folder for results is tried before anything is played; nobody else's results are written over. `file` is what this
+/// command writes last: with it and the same scenario there, the folder is this experiment's own.
+fn own_folder(folder: Option<&Path>, scenario: &Scenario, file: &str) -> anyhow::Result<()> {
+    let Some(folder) = folder else { return Ok(()) };
+    let is_empty = std::fs::read_dir(folder).map_or(true, |mut names| names.next().is_none());
+    let has = |name: &str| std::fs::read_to_string(folder.join(name)).ok();
+    let is_own = || has(file).is_some() && has("scenario.toml") == Some(scenario.to_toml());
+    if !is_empty && !is_own() {
+        let why = "holds something else than this experiment's results: name a new folder with --out, or remove it";
+        return Err(
+            Failure::input("RESULTS_IN_THE_WAY", format!("{} {why}", folder.display())).into()
+        );
+    }
+    tried(Some(folder))
+}
+
 fn not_written(error: &WriteError) -> Failure {
     Failure::fault("RESULTS_NOT_WRITTEN", error.to_string())
 }

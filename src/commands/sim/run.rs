@@ -1,16 +1,16 @@
 //! `florin sim run`.
 
 use florin_sim::measure::{Measured, RATIOS};
-use florin_sim::results::{Results, ends, figure};
+use florin_sim::results::{RESULTS, Results, counted, ends, figure};
 
-use super::{PROGRAM, not_written, played, read, threads, tried, with_seeds};
+use super::{PROGRAM, not_written, own_folder, played, read, threads, with_seeds};
 use crate::cli::SimRun;
 use crate::failure::Exit;
 use crate::show::{self, BAD, Cell, DIM, GOOD, HEAD, Table};
 
 pub(super) fn run(command: &SimRun) -> anyhow::Result<Exit> {
     let scenario = with_seeds(read(&command.what)?, &command.play)?;
-    tried(command.out.as_deref())?;
+    own_folder(command.out.as_deref(), &scenario, RESULTS)?;
     let results = played(&scenario, threads(command.play.threads), &scenario.name)?;
     if let Some(folder) = &command.out {
         results.write(folder, &PROGRAM).map_err(|error| not_written(&error))?;
@@ -30,10 +30,11 @@ pub(super) fn run(command: &SimRun) -> anyhow::Result<Exit> {
 /// Groups first, then the market, then the rules.
 pub(super) fn print(results: &Results) {
     let scenario = &results.scenario;
-    let (rounds, seeds) = (scenario.rounds, scenario.seeds.count);
+    let rounds = counted(scenario.rounds.into(), "round");
+    let seeds = counted(scenario.seeds.count.into(), "seed");
     let rule = scenario.mechanism.name();
     anstream::println!("{HEAD}{}{HEAD:#}", scenario.question);
-    anstream::println!("{DIM}paid by {rule}, {rounds} rounds, {seeds} seeds{DIM:#}\n");
+    anstream::println!("{DIM}paid by {rule}, {rounds}, {seeds}{DIM:#}\n");
     let mut table = Table::new(&[
         "group",
         ">members",

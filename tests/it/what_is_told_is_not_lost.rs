@@ -1,0 +1,47 @@
+//! What the program prints and keeps: where that is not possible, it says so, and it writes over nobody's results.
+
+use std::fs::{self, File};
+use std::process::Stdio;
+
+use crate::support::florin;
+use crate::support::process::command;
+
+const SCENARIO: &str = "name = 'tiny'\nquestion = 'Is it kept?'\nrounds = 2\n[seeds]\ncount = 1\n\
+    [learning]\nhidden = []\nholdout_rows = 60\njudged_rows = 20\n[population.honest]\ncount = 3\nrows = [20, 30]\n";
+
+#[test]
+fn results_are_written_over_by_their_own_experiment_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let (scenario, out) = (folder.path().join("tiny.toml"), folder.path().join("out"));
+    fs::write(&scenario, SCENARIO).unwrap();
+    let run = |change: &str, out: &std::path::Path| {
+        let (scenario, out) = (scenario.display().to_string(), out.display().to_string());
+        florin(&["sim", "run", &scenario, "--set", change, "--out", &out])
+    };
+    run("rounds=2", &out).expect(0);
+    let kept = fs::read(out.join("results.json")).unwrap();
+    run("rounds=2", &out).expect(0);
+    let said = run("rounds=3", &out).refused(2, "RESULTS_IN_THE_WAY");
+    assert!(said.err.contains("--out") && said.out.is_empty(), "{said:?}");
+    assert_eq!(fs::read(out.join("results.json")).unwrap(), kept);
+    // Nor into a folder that has other things.
+    run("rounds=2", folder.path()).refused(2, "RESULTS_IN_THE_WAY");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_behind_standard_output_is_told() {
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let said = command(&["sim", "list"]).stdout(full).output().unwrap();
+    let why = String::from_utf8(said.stderr).unwrap();
+    assert_eq!(said.status.code(), Some(3), "{why}");
+    assert!(why.starts_with("error[OUTPUT_FAILED]") && !why.contains("panicked"), "{why}");
+}
+
+#[test]
+fn whoever_closes_the_pipe_hears_no_complaint() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let said = command(&["sim", "list"]).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+    assert_eq!((said.status.code(), said.stderr), (Some(141), Vec::new()));
+}
