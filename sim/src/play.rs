@@ -66,6 +66,8 @@ pub struct MemberOutcome {
     pub cost: f64,
     /// Sum of its scores, in nats.
     pub score: f64,
+    /// Sum of their standard errors, in nats.
+    pub error: f64,
     /// What it was paid in each round, less debits.
     pub by_round: Vec<f64>,
 }
@@ -84,6 +86,7 @@ impl MemberOutcome {
             earned: 0.0,
             cost: 0.0,
             score: 0.0,
+            error: 0.0,
             by_round: Vec::new(),
         }
     }
@@ -326,6 +329,7 @@ impl<'a> Game<'a> {
             let Some((at, _)) = self.owner.get(&score.account) else { continue };
             let member = &mut self.members[*at];
             member.score += score.score_nano as f64 / 1e9;
+            member.error += score.error_nano as f64 / 1e9;
             let refused = score.excluded || score.treatment.repeats.is_some();
             member.refused += u32::from(refused);
         }

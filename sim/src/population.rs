@@ -208,7 +208,7 @@ impl<'a> Deck<'a> {
         let bytes_per_second = around(machine.megabits_per_second) * 125_000.0;
         let shift = match group.online {
             Online::Daily { shift, .. } => shift * (unit(rng) - 0.5),
-            Online::Always | Online::Often { .. } | Online::Trace { .. } => 0.0,
+            _ => 0.0,
         };
         let rows = mislabelled(&data, group.label_noise, rng)?;
         Ok(Member {
@@ -253,6 +253,7 @@ impl Member {
     pub fn is_online(&self, online: &Online, round: u64, at_ms: u64, seed: u64) -> bool {
         let share = match online {
             Online::Always => return true,
+            Online::Rounds { first, last } => return (*first..=*last).contains(&round),
             Online::Often { share } => *share,
             Online::Trace { trace, .. } => {
                 let seconds = at_ms as f64 / 1e3;

@@ -49,6 +49,7 @@ pub const MEASURES: &[(&str, &str)] = &[
         "detection",
         "chance that a dishonest member scores below an honest one (area under the curve)",
     ),
+    ("error", "standard error of a score beside the score, over all updates of honest members"),
     ("false_refusals", "share of honest members' updates that were kept out or set aside"),
     ("false_debits", "share of honest members' updates that took something from a bond"),
     ("backdoor", "share of marked rows that the last model takes for what a backdoor teaches"),
@@ -113,9 +114,10 @@ fn market_figures(played: &Played) -> Vec<(&'static str, f64)> {
         played.members.iter().partition(|member| member.honest);
     let sum = |members: &[&MemberOutcome]| members.iter().map(|m| earned(m)).sum::<f64>();
     let (to_honest, to_others) = (sum(&honest), sum(&others));
-    let updates: f64 = honest.iter().map(|member| f64::from(member.rounds)).sum();
-    let refused: f64 = honest.iter().map(|member| f64::from(member.refused)).sum();
-    let debited: f64 = honest.iter().map(|member| f64::from(member.debited)).sum();
+    let total = |of: fn(&MemberOutcome) -> f64| honest.iter().map(|member| of(member)).sum::<f64>();
+    let updates = total(|member| f64::from(member.rounds));
+    let refused = total(|member| f64::from(member.refused));
+    let debited = total(|member| f64::from(member.debited));
     let score = |members: &[&MemberOutcome]| members.iter().map(|m| m.score).collect::<Vec<_>>();
     let mut all = vec![
         ("accuracy", accuracy),
@@ -126,6 +128,7 @@ fn market_figures(played: &Played) -> Vec<(&'static str, f64)> {
         ("returned", played.returned),
         ("gini", gini(&played.members.iter().map(earned).collect::<Vec<_>>())),
         ("stability", stability(&played.members)),
+        ("error", total(|member| member.error) / total(|member| member.score).max(0.0)),
         ("false_refusals", refused / updates),
         ("false_debits", debited / updates),
         ("backdoor", played.backdoor),

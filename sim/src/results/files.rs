@@ -158,6 +158,7 @@ impl Results {
             .real("cost", |(.., m)| m.cost)
             .real("profit", |(.., m)| m.profit())
             .real("score", |(.., m)| m.score)
+            .real("error", |(.., m)| m.error)
     }
 
     pub(super) fn rounds_table(&self, program: &Program<'_>) -> Table<(&Played, &RoundOutcomeRow)> {

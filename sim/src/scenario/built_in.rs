@@ -24,6 +24,7 @@ const ALL: &[BuiltIn] = built_ins![
     "label-flippers",
     "row-inflation",
     "equal-pay",
+    "leaving",
     "tokenised",
     "million",
     "thousand",

@@ -373,6 +373,10 @@ fn check_group(name: &str, group: &Group, most: u32) -> Result<(), ScenarioError
         // A trace was checked when it was read.
         Online::Always | Online::Trace { .. } => {}
         Online::Often { share } => Check::within(key("online.share"), share, 0.0, 1.0)?,
+        Online::Rounds { first, last } => {
+            Check::within(key("online.first"), first as f64, 1.0, last as f64)?;
+            Check::within(key("online.last"), last as f64, first as f64, ROUNDS_MAX.into())?;
+        }
         Online::Daily { low, high, peak, shift } => {
             Check::within(key("online.low"), low, 0.0, 1.0)?;
             Check::within(key("online.high"), high, low, 1.0)?;

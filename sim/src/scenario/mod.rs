@@ -276,6 +276,13 @@ pub enum Online {
         /// Hours by which members differ at most.
         shift: f64,
     },
+    /// In every round from one to another. A time in which the market waits for members counts as a round here.
+    Rounds {
+        /// The first, from 1.
+        first: u64,
+        /// The last.
+        last: u64,
+    },
     /// As somebody wrote down who was there when: [`Trace`].
     Trace {
         /// A CSV file, by its path from the scenario's folder.

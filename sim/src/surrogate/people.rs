@@ -41,11 +41,12 @@ pub(super) struct Person {
 
 impl Person {
     /// The chance that it is there when a round opens.
-    pub(super) fn share_online(&self, online: &Online, at_ms: u64) -> f64 {
+    pub(super) fn share_online(&self, online: &Online, round: u64, at_ms: u64) -> f64 {
         match online {
             // A trace is not taken by a surrogate.
             Online::Always | Online::Trace { .. } => 1.0,
             Online::Often { share } => *share,
+            Online::Rounds { first, last } => f64::from((*first..=*last).contains(&round)),
             Online::Daily { low, high, peak, .. } => {
                 let hour = at_ms as f64 / DAY.1 + f64::from(self.shift) - peak;
                 low + (high - low) * (1.0 + (hour / DAY.0 * std::f64::consts::TAU).cos()) / 2.0
@@ -97,7 +98,7 @@ fn person(
         (around(machine.steps_per_second), around(machine.megabits_per_second) * MEGABIT);
     let shift = match group.online {
         Online::Daily { shift, .. } => shift * (unit(rng) - 0.5),
-        Online::Always | Online::Often { .. } | Online::Trace { .. } => 0.0,
+        _ => 0.0,
     };
     let (learning, terms) = (&scenario.learning, &scenario.task);
     let trained = rows_trained(group.strategy, rows);

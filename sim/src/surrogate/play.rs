@@ -185,6 +185,7 @@ impl<'a> Surrogate<'a> {
         member.refused += u32::from(score.excluded);
         member.debited += u32::from(!line.debit.is_zero());
         member.score += score.score_nano as f64 / 1e9;
+        member.error += score.error_nano as f64 / 1e9;
         member.cost += cost;
         if let Some(sum) = member.by_round.get_mut(half) {
             *sum += florins(line.payout) - florins(line.debit);
@@ -241,7 +242,7 @@ impl<'a> Surrogate<'a> {
                     let share = self
                         .groups
                         .get(person.group as usize)
-                        .map_or(0.0, |group| person.share_online(&group.online, at_ms));
+                        .map_or(0.0, |group| person.share_online(&group.online, round_seed, at_ms));
                     let chance = if share >= 1.0 { 0.0 } else { unit(rng) };
                     chance < share && self.bonds[*member] >= self.spec.budget.bond_min
                 };

@@ -38,6 +38,10 @@ fn unknown_keys_and_impossible_values_are_named() {
         ),
         ("mechanism={rule=\"own\", price=1}", "takes the key mechanism.price"),
         ("population.honest.online={pattern=\"always\", share=1}", "honest.online.share"),
+        (
+            "population.honest.online={pattern=\"rounds\", first=3, last=2}",
+            "population.honest.online.first = 3: must be 1 to 2",
+        ),
         ("seeds.first=9223372036854775807", "seeds.first = 9223372036854775807: must leave room"),
         ("learning.hidden=[4096, 4096, 4096]", "too many numbers"),
     ] {

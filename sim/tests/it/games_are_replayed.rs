@@ -66,3 +66,22 @@ fn members_of_a_trace_are_there_when_it_says() {
     let away = Scenario::read_in(folder.path(), &away, &[]).unwrap_err().to_string();
     assert!(away.contains("population.honest.online.file"), "{away}");
 }
+
+#[test]
+fn members_who_leave_in_the_middle_cost_the_others_no_round() {
+    let text = "name = 'a'\nquestion = 'Who?'\nrounds = 4\n[seeds]\ncount = 1\n\
+        [learning]\nholdout_rows = 120\njudged_rows = 30\nhidden = []\n\
+        [population.leaves]\ncount = 2\nrows = [20, 40]\n\
+        online = { pattern = 'rounds', first = 1, last = 2 }\n\
+        [population.stays]\ncount = 2\nrows = [20, 40]";
+    for speed in ["real", "surrogate"] {
+        let change = format!("speed={speed}").parse().unwrap();
+        let fitted = "surrogate.held_out=1".parse().unwrap();
+        let changes = if speed == "real" { vec![change] } else { vec![change, fitted] };
+        let scenario = Scenario::read(text, &changes).unwrap();
+        let played = &run(&scenario, 1, &|_, _| {}).unwrap().played[0];
+        let sent = played.members.iter().map(|m| m.rounds).collect::<Vec<_>>();
+        assert_eq!(sent, [2, 2, 4, 4], "{speed}");
+        assert!(played.rounds.iter().all(|round| round.settled), "{speed}");
+    }
+}
