@@ -73,3 +73,21 @@ fn a_round_is_held_against_every_update_since_the_last_one_that_came_to_somethin
     world.engine = again;
     assert_eq!(play_to_the_order(&mut world), sent(&world, 7));
 }
+
+#[test]
+fn behind_many_rounds_that_came_to_nothing_the_first_and_the_latest_are_named() {
+    let most = u32::try_from(limits::LAST_ROUNDS_MAX).unwrap();
+    let mut spec = spec();
+    (spec.rounds.count, spec.holdout.per_round) = (most + 4, 8);
+    let mut world = World::published_with(spec, 4);
+    (1..=4).for_each(|i| drop(world.tell(world.enrolment(i)).unwrap()));
+    for round in 1..=most + 3 {
+        let named = play_to_the_order(&mut world);
+        // Of all rounds before this one the first, and as many of the latest as there is room for beside it.
+        let latest = round.saturating_sub(most - 1).max(2)..round;
+        let against = (1..round.min(2)).chain(latest);
+        let shown: Vec<_> = against.flat_map(|earlier| sent(&world, earlier)).collect();
+        assert_eq!(named, shown, "round {round}");
+        end(&mut world, Ends::Worth(i64::from(round == 1)));
+    }
+}
