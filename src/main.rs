@@ -29,15 +29,13 @@ use failure::Failure;
 
 /// How a panic of the printing macros begins.
 const UNPRINTED: &str = "failed printing to stdout";
-/// What a program ends with that the system ends because nobody reads what it prints: 128 and SIGPIPE.
-const NOBODY_READS: u8 = 141;
 
 /// The system's allocator keeps what many threads have given back, and a coordinator grew by it: decision 33.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
-    be_quiet_when_nobody_reads();
+    leave_unprinted_to_main();
     let cli = cli::Cli::parse();
     // A coordinator's settings have a say in where its log goes.
     // What a simulated coordinator complains of is simulated too.
@@ -52,8 +50,7 @@ fn main() -> ExitCode {
     let done = catch_unwind(AssertUnwindSafe(|| commands::run(cli)));
     let done = match done {
         Ok(done) => done,
-        Err(panic) => match unprinted(&panic) {
-            Some(why) if is_closed(why) => return ExitCode::from(NOBODY_READS),
+        Err(panic) => match unprinted(panic.as_ref()) {
             Some(why) => Err(Failure::fault("OUTPUT_FAILED", why).into()),
             None => resume_unwind(panic),
         },
@@ -71,14 +68,10 @@ fn unprinted(panic: &(dyn Any + Send)) -> Option<&str> {
     said.filter(|said| said.starts_with(UNPRINTED))
 }
 
-fn is_closed(why: &str) -> bool {
-    why.contains("Broken pipe")
-}
-
-/// Somebody who closes our pipe (`florin demo | head`) wants no more of us, and no complaint either: the printing
-/// macros panic then, and the panic still unwinds, so that everything that must be put away is. Where there is no room
-/// for what is printed, `main` says so.
-fn be_quiet_when_nobody_reads() {
+/// Where standard output takes nothing, the printing macros panic: that still unwinds, so that everything that must be put
+/// away is, and `main` says why. Somebody who closes our pipe (`florin demo | head`) wants no more of us, and no complaint
+/// either: anstream's macros, which all of the program prints with, say nothing then.
+fn leave_unprinted_to_main() {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         let said = panic.payload_as_str().unwrap_or_default();

@@ -105,7 +105,7 @@ pub(crate) fn date(at: Tick) -> String {
 
 /// Prints a value as indented JSON.
 pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<()> {
-    println!("{}", serde_json::to_string_pretty(value)?);
+    anstream::println!("{}", serde_json::to_string_pretty(value)?);
     Ok(())
 }
 

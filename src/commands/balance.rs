@@ -41,7 +41,7 @@ pub(super) fn run(arguments: &Balance) -> anyhow::Result<Exit> {
         ]);
     }
     if !table.is_empty() {
-        println!();
+        anstream::println!();
         table.print();
     }
     Ok(Exit::Done)

@@ -38,7 +38,7 @@ fn look(arguments: &DataShow) -> anyhow::Result<Exit> {
         ("features", data.width().to_string()),
         ("labels", data.classes().to_string()),
     ]);
-    println!();
+    anstream::println!();
     let mut table = Table::new(&[">label", ">rows"]);
     for (label, rows) in counts.iter().enumerate() {
         table.row([label.into(), rows.into()]);

@@ -115,7 +115,7 @@ fn seed_of(account: Address) -> u64 {
 
 fn summary(outcome: &Participation) -> anyhow::Result<Exit> {
     let earned = Amount::total(outcome.statements.iter().map(|statement| statement.payout))?;
-    println!();
+    anstream::println!();
     show::facts(&[
         ("account", outcome.account.to_string()),
         ("rounds", outcome.statements.len().to_string()),

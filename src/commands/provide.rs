@@ -32,7 +32,7 @@ pub(super) fn run(arguments: &Provide) -> anyhow::Result<Exit> {
     let parts =
         Provider { wallet: &wallet, client: &market, ledger: &*ledger, engine: &mut *engine };
     let outcome = provide(&config, parts, &shutdown, &mut say)?;
-    println!();
+    anstream::println!();
     show::facts(&[
         ("account", outcome.account.to_string()),
         ("orders", outcome.orders.to_string()),

@@ -58,7 +58,7 @@ fn print(all: &Statements) -> anyhow::Result<()> {
     }
     anstream::println!("{}\n", all.account);
     table.print();
-    println!();
+    anstream::println!();
     for statement in &all.lines {
         anstream::println!("Round {}. {}", statement.round, statement.why);
     }

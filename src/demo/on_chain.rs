@@ -114,7 +114,7 @@ impl OnChain {
                 show::ether(gas.wei).into(),
             ]);
         }
-        println!();
+        anstream::println!();
         table.print();
     }
 

@@ -6,7 +6,7 @@ use crate::show::{self, BAD, Cell, DIM, GOOD, HEAD, Table};
 
 /// Prints everything that a stranger needs to believe it.
 pub(super) fn print(outcome: &Outcome) -> anyhow::Result<()> {
-    println!();
+    anstream::println!();
     people(outcome).print();
     let (before, after) = outcome.accuracy();
     anstream::println!(

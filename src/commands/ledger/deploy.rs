@@ -102,7 +102,7 @@ fn print(deployment: &Deployment, costs: Option<&[(Address, Spent)]>) {
     if costs.is_none() {
         anstream::println!("{NOTE}The node does not tell what blocks have cost.{NOTE:#}");
     }
-    println!();
+    anstream::println!();
 }
 
 fn as_json(

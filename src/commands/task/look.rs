@@ -22,7 +22,7 @@ pub(super) fn run(arguments: &TaskShow) -> anyhow::Result<Exit> {
         return Ok(Exit::Done);
     }
     describe(&view.spec)?;
-    println!();
+    anstream::println!();
     show::facts(&[
         ("id", id.to_string()),
         ("phase", show::phase(view.phase).to_owned()),
@@ -32,11 +32,11 @@ pub(super) fn run(arguments: &TaskShow) -> anyhow::Result<Exit> {
         ("model", format!("{}…", view.model.short())),
     ]);
     if !reports.is_empty() {
-        println!();
+        anstream::println!();
         rounds(&reports)?.print();
     }
     if let Some(books) = books {
-        println!();
+        anstream::println!();
         money(&books)?;
     }
     Ok(Exit::Done)
