@@ -52,6 +52,12 @@ pub enum BackupError {
         "{0} is there and not empty: name a new folder; nothing is ever overwritten [FOLDER_NOT_EMPTY]"
     )]
     NotEmpty(PathBuf),
+    /// Where a restore would copy to first.
+    #[error(
+        "{0} is there, where the copy is made before it gets its name; a restore that was killed leaves it: remove \
+         it, or name another folder [FOLDER_NOT_EMPTY]"
+    )]
+    InTheWay(PathBuf),
     /// No backup, or one that was cut off.
     #[error("{path} is no finished backup ({why}): make another one [BACKUP_UNFINISHED]")]
     Unfinished {
@@ -193,9 +199,9 @@ pub fn restore<E: From<BackupError>>(
     let mut unfinished = data.as_os_str().to_owned();
     unfinished.push(".unfinished");
     let unfinished = PathBuf::from(unfinished);
-    if unfinished.exists() {
-        // What an earlier restore left; it was never anybody's data folder.
-        fs::remove_dir_all(&unfinished).map_err(|source| failed(&unfinished, source))?;
+    // What a restore leaves that is killed, or somebody's own: it is not ours to say.
+    if !is_empty(&unfinished)? {
+        return Err(BackupError::InTheWay(unfinished).into());
     }
     let brought = bring(from, &unfinished)
         .map_err(E::from)
@@ -237,7 +243,15 @@ struct Copier {
 
 impl Copier {
     fn file(&mut self, from: &Path, to: &Path) -> Result<(), BackupError> {
-        let copied = fs::copy(from, to).map_err(|source| failed(from, source))?;
+        let copied = fs::copy(from, to).map_err(|source| {
+            let full = matches!(
+                source.kind(),
+                io::ErrorKind::StorageFull
+                    | io::ErrorKind::QuotaExceeded
+                    | io::ErrorKind::FileTooLarge
+            );
+            failed(if full { to } else { from }, source)
+        })?;
         let synced = File::options().write(true).open(to).and_then(|file| file.sync_all());
         synced.map_err(|source| failed(to, source))?;
         self.files = self.files.saturating_add(1);
