@@ -25,17 +25,12 @@ const CHECK: &str = "Check";
     With the embedded ledger the first start makes its genesis, from --genesis or --allocate; tokens are made \
     then and never again.")]
 pub(crate) struct Coordinate {
-    /// The folder that holds ledger, journal, blobs and node key
+    /// The folder that holds ledger, journal, blobs and node key, unless the settings name it
     #[arg(long, value_name = "DIR", env = "FLORIN_COORDINATOR_DATA")]
-    pub(crate) data: PathBuf,
-    /// Address and port to listen on; port 0 takes a free one
-    #[arg(
-        long,
-        value_name = "ADDRESS",
-        default_value = "127.0.0.1:7700",
-        env = "FLORIN_COORDINATOR_LISTEN"
-    )]
-    pub(crate) listen: SocketAddr,
+    pub(crate) data: Option<PathBuf>,
+    /// Address and port to listen on; port 0 takes a free one. 127.0.0.1:7700 unless said here or in the settings
+    #[arg(long, value_name = "ADDRESS", env = "FLORIN_COORDINATOR_LISTEN")]
+    pub(crate) listen: Option<SocketAddr>,
     /// Write the address that it listens on to this file, once it does
     #[arg(long, value_name = "FILE")]
     pub(crate) address_file: Option<PathBuf>,

@@ -20,7 +20,7 @@ pub const KEYS: &[Key] = &[
     Key {
         name: "listen",
         meaning: "address and port to listen on; port 0 takes a free one",
-        bounds: "an IP address and a port",
+        bounds: "an IP address and a port, default 127.0.0.1:7700",
         example: "\"127.0.0.1:7700\"",
         variable: "FLORIN_COORDINATOR_LISTEN",
     },

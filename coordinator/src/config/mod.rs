@@ -43,6 +43,7 @@ pub const ROUND_BYTES_MAX: u64 = 8 * 1_024 * MIB;
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// Where to listen.
+    #[serde(default = "defaults::listen")]
     pub listen: SocketAddr,
     /// The data folder.
     pub data: PathBuf,
@@ -124,6 +125,11 @@ pub struct Config {
 }
 
 mod defaults {
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    pub(super) const fn listen() -> SocketAddr {
+        SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7700)
+    }
     pub(super) const fn connections_max() -> usize {
         4_096
     }

@@ -19,6 +19,7 @@ use crate::genesis_file::{self, Beginning};
 /// Opens the coordinator's chain; the first start makes it.
 pub(super) fn open(
     arguments: &Coordinate,
+    data: &Path,
     wallet: &Wallet,
     clock: &Arc<dyn Clock>,
 ) -> anyhow::Result<(Arc<dyn Ledger>, LedgerPlace, Copier)> {
@@ -28,10 +29,10 @@ pub(super) fn open(
                        ethereum: the embedded ledger has no node";
         return Err(Failure::input("NODE_NOT_NEEDED", message).into());
     }
-    make_chain_once(arguments, wallet)?;
+    make_chain_once(arguments, data, wallet)?;
     let clock = Arc::clone(clock);
     let now = Arc::new(move || clock.now());
-    let chain = Arc::new(compose::local_chain(&arguments.data, wallet.node_signer(), now)?);
+    let chain = Arc::new(compose::local_chain(data, wallet.node_signer(), now)?);
     let door = host::door(Arc::clone(&chain));
     let copied = Arc::clone(&chain);
     let copier: Copier = Arc::new(move || copied.begin_copy());
@@ -39,8 +40,8 @@ pub(super) fn open(
 }
 
 /// The first start makes the chain; from then on it is what it is, and nobody makes more money.
-fn make_chain_once(arguments: &Coordinate, wallet: &Wallet) -> anyhow::Result<()> {
-    let file = compose::chain_file(&arguments.data);
+fn make_chain_once(arguments: &Coordinate, data: &Path, wallet: &Wallet) -> anyhow::Result<()> {
+    let file = compose::chain_file(data);
     let beginning = match &arguments.genesis {
         Some(genesis) => Some(genesis_file::read(genesis)?),
         None if arguments.allocate.is_empty() => None,
@@ -59,11 +60,11 @@ fn make_chain_once(arguments: &Coordinate, wallet: &Wallet) -> anyhow::Result<()
     let Some(Beginning { chain, created, allocations }) = beginning else {
         let message = format!(
             "there is no ledger in {} yet: say who begins with how much, with --allocate ADDRESS=AMOUNT or --genesis FILE",
-            arguments.data.display()
+            data.display()
         );
         return Err(Failure::input("NO_GENESIS", message).into());
     };
-    make_folder(&arguments.data)?;
+    make_folder(data)?;
     let genesis = Genesis {
         chain_id: chain,
         operator: wallet.address(),

@@ -32,9 +32,10 @@ pub(super) fn run(arguments: &Coordinate, log: Manner) -> anyhow::Result<Exit> {
     if arguments.check {
         log::start(log, None);
         let account = wallet::address_of(&arguments.wallet.wallet)?;
-        let bucket = check::bucket_of(&settings(arguments)?)?;
+        let config = settings(arguments)?;
+        let bucket = check::bucket_of(&config)?;
         let json = JsonArg { json: arguments.json };
-        return check::run(&arguments.data, account, bucket.as_ref(), json);
+        return check::run(&config.data, account, bucket.as_ref(), json);
     }
     let config = settings(arguments)?;
     let export = config.otlp.url.as_deref().map(Export::to).transpose()?;
@@ -65,7 +66,7 @@ fn coordinate(arguments: &Coordinate, config: &Config) -> anyhow::Result<Exit> {
         let market = florin_coordinator::open(config, listener, parts).await?;
         // Nobody is told of a market whose journal or certificate may turn out to be damaged. From here on whoever
         // connects is answered.
-        announce(arguments, &wallet, (id, &place), address, market.tls())?;
+        announce(arguments, &config.data, &wallet, (id, &place), address, market.tls())?;
         let (systemd, host) = (Systemd::of_environment(), market.host().clone());
         systemd.ready(address);
         let stop = async {
@@ -83,20 +84,27 @@ fn coordinate(arguments: &Coordinate, config: &Config) -> anyhow::Result<Exit> {
 
 /// Flags win over variables, and variables over the file.
 fn settings(arguments: &Coordinate) -> anyhow::Result<Config> {
-    let data = arguments.data.to_str().context("the data folder's name is not UTF-8")?;
     let flag = |file: &Option<PathBuf>| -> anyhow::Result<Option<String>> {
         let text = file.as_ref().map(|file| file.to_str().context("a file's name is not UTF-8"));
         Ok(text.transpose()?.map(str::to_owned))
     };
     let (certificate, key) = (flag(&arguments.tls_certificate)?, flag(&arguments.tls_key)?);
+    let data = flag(&arguments.data)?;
     let self_signed = arguments.tls_self_signed.then(|| "true".to_owned());
-    let mut config = read_settings(arguments.settings.as_deref(), |variable| match variable {
-        "FLORIN_COORDINATOR_LISTEN" => Some(arguments.listen.to_string()),
-        "FLORIN_COORDINATOR_DATA" => Some(data.to_owned()),
+    let config = read_settings(arguments.settings.as_deref(), |variable| match variable {
+        "FLORIN_COORDINATOR_LISTEN" => arguments.listen.map(|address| address.to_string()),
+        "FLORIN_COORDINATOR_DATA" => data.clone(),
         "FLORIN_COORDINATOR_TLS_CERTIFICATE" => certificate.clone(),
         "FLORIN_COORDINATOR_TLS_KEY" => key.clone(),
         "FLORIN_COORDINATOR_TLS_SELF_SIGNED" => self_signed.clone(),
         _ => None,
+    });
+    let mut config = config.map_err(|error| match format!("{error:#}") {
+        said if said.contains("missing field `data`") => {
+            let why = "no data folder is named: use --data DIR, FLORIN_COORDINATOR_DATA, or data in the file of --settings";
+            Failure::input("DATA_FOLDER_MISSING", why).into()
+        }
+        _ => error,
     })?;
     config.ethereum = arguments.node.spending.over(config.ethereum);
     Ok(config)
@@ -139,7 +147,7 @@ fn parts(
     let (ledger, place, copier, lock): (Arc<dyn Ledger>, LedgerPlace, _, _) = match arguments.ledger
     {
         LedgerKind::Embedded => {
-            let (ledger, place, copier) = embedded::open(arguments, wallet, &clock)?;
+            let (ledger, place, copier) = embedded::open(arguments, &config.data, wallet, &clock)?;
             (ledger, place, Some(copier), None)
         }
         LedgerKind::Ethereum => {
@@ -159,6 +167,7 @@ fn parts(
 
 fn announce(
     arguments: &Coordinate,
+    data: &Path,
     wallet: &Wallet,
     (market, place): (Market, &LedgerInfo),
     address: SocketAddr,
@@ -171,7 +180,7 @@ fn announce(
         ("node key", wallet.node_signer().key().to_string()),
         ("chain", format!("{}, genesis {}", market.chain, market.genesis)),
         ("ledger", ledger_in_words(place)),
-        ("data", arguments.data.display().to_string()),
+        ("data", data.display().to_string()),
     ];
     if let Some(tls) = tls {
         facts.push(("certificate", tls.certificate().display().to_string()));
