@@ -148,7 +148,13 @@ impl Fit {
     /// Whether the errors are within what is let pass.
     #[must_use]
     pub fn holds(&self) -> bool {
-        self.errors.largest() <= self.error_max
+        self.is_of_something() && self.errors.largest() <= self.error_max
+    }
+
+    /// Whether the small games had any update to fit curves to.
+    #[must_use]
+    pub fn is_of_something(&self) -> bool {
+        self.groups.iter().any(|group| group.updates > 0)
     }
 
     /// Fits curves to small real games, and holds them against others.

@@ -111,7 +111,12 @@ impl<'a> Surrogate<'a> {
             accuracy: self.fit.curve.accuracy(self.loss),
         };
         for member in &cohort {
-            self.members[*member].asked += 1;
+            let person = &self.people[*member];
+            let cost =
+                self.groups.get(person.group as usize).map_or(0.0, |group| person.cost(group));
+            // It works, whatever becomes of what it sends.
+            let member = &mut self.members[*member];
+            (member.asked, member.cost) = (member.asked + 1, member.cost + cost);
         }
         for member in came.iter().flat_map(|chunk| &chunk.set_aside) {
             let member = &mut self.members[*member];
@@ -178,15 +183,12 @@ impl<'a> Surrogate<'a> {
     }
 
     fn write_down(&mut self, sent: &Sent, score: &Scored, line: &Line, half: usize) {
-        let person = &self.people[sent.member];
-        let cost = self.groups.get(person.group as usize).map_or(0.0, |group| person.cost(group));
         let member = &mut self.members[sent.member];
         member.rounds += 1;
         member.refused += u32::from(score.excluded);
         member.debited += u32::from(!line.debit.is_zero());
         member.score += score.score_nano as f64 / 1e9;
         member.error += score.error_nano as f64 / 1e9;
-        member.cost += cost;
         if let Some(sum) = member.by_round.get_mut(half) {
             *sum += florins(line.payout) - florins(line.debit);
         }

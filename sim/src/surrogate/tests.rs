@@ -120,3 +120,16 @@ fn what_is_meant_anyway_may_be_said() {
         "{refused}"
     );
 }
+
+#[test]
+fn whoever_works_has_its_costs_whatever_becomes_of_the_work() {
+    let text = "name = \"late\"\nquestion = \"Who pays?\"\nrounds = 3\nspeed = \"surrogate\"\n[seeds]\ncount = 1\n\
+                [surrogate]\nheld_out = 1\n[learning]\nhidden = []\nholdout_rows = 90\njudged_rows = 30\n\
+                [population.late]\ncount = 4\ncost = { per_megabyte = 100 }\n\
+                machine = { steps_per_second = 0.001 }\n[population.honest]\ncount = 4\n";
+    let scenario = Scenario::read(text, &[]).unwrap();
+    let played = play(&scenario, 1, 1).unwrap();
+    let late = played.members.iter().filter(|member| member.group == 1);
+    assert!(late.clone().all(|member| member.rounds == 0 && member.cost > 0.0), "{played:?}");
+    assert_eq!(late.count(), 4);
+}
