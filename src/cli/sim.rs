@@ -57,6 +57,8 @@ pub(crate) struct ScenarioArg {
 pub(crate) struct SimShow {
     #[command(flatten)]
     pub(crate) what: ScenarioArg,
+    #[command(flatten)]
+    pub(crate) json: JsonArg,
 }
 
 /// How an experiment is played.

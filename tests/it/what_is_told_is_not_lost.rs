@@ -24,6 +24,17 @@ fn results_are_written_over_by_their_own_experiment_only() {
     let said = run("rounds=3", &out).refused(2, "RESULTS_IN_THE_WAY");
     assert!(said.err.contains("--out") && said.out.is_empty(), "{said:?}");
     assert_eq!(fs::read(out.join("results.json")).unwrap(), kept);
+    // Nor by a page of several results, nor by a sweep.
+    let (of, scenario) = (out.display().to_string(), scenario.display().to_string());
+    florin(&["sim", "compare", &of, &of, "--out", &of]).refused(2, "RESULTS_IN_THE_WAY");
+    let sweep = |what: &str, seeds: &str, out: &str| {
+        florin(&["sim", "sweep", what, "--seeds", seeds, "--vary", "rounds=2", "--out", out])
+    };
+    sweep(&scenario, "1", &of).refused(2, "RESULTS_IN_THE_WAY");
+    let swept = folder.path().join("swept").display().to_string();
+    sweep(&scenario, "1", &swept).expect(0);
+    sweep(&scenario, "2", &swept).refused(2, "RESULTS_IN_THE_WAY");
+    sweep("noise", "1", &swept).refused(2, "RESULTS_IN_THE_WAY");
     // Nor into a folder that has other things.
     run("rounds=2", folder.path()).refused(2, "RESULTS_IN_THE_WAY");
 }
@@ -40,8 +51,33 @@ fn a_full_disk_behind_standard_output_is_told() {
 
 #[test]
 fn whoever_closes_the_pipe_hears_no_complaint() {
-    let (reader, writer) = std::io::pipe().unwrap();
-    drop(reader);
-    let said = command(&["sim", "list"]).stdout(writer).stderr(Stdio::piped()).output().unwrap();
-    assert_eq!((said.status.code(), said.stderr), (Some(141), Vec::new()));
+    for more in [None, Some("--json")] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = command(&["sim", "list"]);
+        let said = command.args(more).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+        assert_eq!((said.status.code(), said.stderr), (Some(0), Vec::new()), "{more:?}");
+    }
+}
+
+#[test]
+fn the_settings_say_where_a_coordinator_listens_and_keeps_its_data() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let (wallet, passphrase, settings) = (file("w.json"), file("p"), file("s.toml"));
+    fs::write(&passphrase, "a passphrase").unwrap();
+    let new = ["wallet", "new", &wallet, "--light", "--passphrase-file", &passphrase];
+    florin(&new).expect(0);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let start = |text: &str| {
+        fs::write(&settings, text).unwrap();
+        let call = ["coordinate", "--settings", &settings, "--wallet", &wallet];
+        florin(&[&call[..], &["--passphrase-file", &passphrase]].concat())
+    };
+    let said = start(&format!("listen = '{address}'\ndata = '{}'\n", file("data")));
+    assert!(said.refused(2, "PORT_IN_USE").err.contains(&address.to_string()));
+    start(&format!("listen = '{address}'\n")).refused(2, "DATA_FOLDER_MISSING");
+    let said = start(&format!("listen = '127.0.0.1:0'\ndata = '{}'\n", file("data")));
+    assert!(said.refused(2, "NO_GENESIS").err.contains(&file("data")));
 }

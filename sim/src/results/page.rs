@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::{Program, Results, counted, ends, figure};
 use crate::measure::MEASURES;
+use crate::mechanism::Mechanism;
 use crate::page::{self, Dot, Whisker, escape, lines, scatter, whiskers};
 use crate::play::{MemberOutcome, RoundOutcomeRow};
 use crate::surrogate::Fitted;
@@ -18,7 +19,13 @@ fn told(fitted: &Fitted) -> String {
         "the fit{} is off by up to {:.1} %, {}{}",
         fitted.made_honest.as_ref().map(honest).unwrap_or_default(),
         fitted.fit.errors.largest() * 100.0,
-        if fitted.fit.holds() { "which is let pass" } else { "WHICH IS TOO MUCH" },
+        if !fitted.fit.is_of_something() {
+            "WHICH SAYS NOTHING: the small games had nothing to fit"
+        } else if fitted.fit.holds() {
+            "which is let pass"
+        } else {
+            "WHICH IS TOO MUCH"
+        },
         if fitted.is_drawn_on() {
             " (and losses below those of the fitted games were drawn)"
         } else {
@@ -32,12 +39,21 @@ impl Results {
     #[must_use]
     pub fn to_html(&self, program: &Program<'_>) -> String {
         let scenario = &self.scenario;
-        let how = match self.fits.as_slice() {
-            [] => {
-                "Every update was trained, valued, paid and settled by the code that runs the market; whiskers and \
-                 brackets are 95 % intervals over the seeds."
-                    .to_owned()
+        let paid = match &scenario.mechanism {
+            Mechanism::Own => {
+                "Every update was trained, valued, paid and settled by the code that runs the market"
             }
+            Mechanism::Tokenised(_) => {
+                "Every update was trained and valued by the code that runs the market; pay is the laboratory's, in \
+                 tokens where florins are named"
+            }
+            _ => {
+                "Every update was trained and settled by the code that runs the market; what it is worth is the \
+                 laboratory's to say, by the rule named above"
+            }
+        };
+        let how = match self.fits.as_slice() {
+            [] => format!("{paid}; whiskers and brackets are 95 % intervals over the seeds."),
             fits => format!(
                 "Scores were drawn from curves fitted to small real games, and paid by the real pay rule: nobody \
                  trained. Held against other real games {}; intervals are over the seeds and do not contain that.",

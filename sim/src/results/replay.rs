@@ -1,4 +1,4 @@
-//! Whether a game that is played again gives what a folder has of it, byte for byte.
+//! Whether a game that is played again gives what a folder has of it, to the last digit.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -7,7 +7,7 @@ use florin_sim::measure::Interval;
 use florin_sim::results::{Name, Side, WriteError, ends, figure, sides_page, sides_svg};
 use serde::Serialize;
 
-use super::{PROGRAM, not_written, tried};
+use super::{PROGRAM, no_run, not_written, tried};
 use crate::cli::SimCompare;
 use crate::failure::{Exit, Failure};
 use crate::show::{self, Cell, DIM, NOTE, Table};
@@ -34,6 +34,7 @@ pub(super) fn run(command: &SimCompare) -> anyhow::Result<Exit> {
         sides.push(side(folder)?);
     }
     if let Some(folder) = &command.out {
+        no_run(folder)?;
         tried(Some(folder))?;
         page("Results beside each other", &sides, folder)?;
     }

@@ -57,6 +57,12 @@ fn beyond(fitted: &Fitted, results: &Results) {
 }
 
 fn one(fit: &Fit) {
+    if !fit.is_of_something() {
+        anstream::println!(
+            "  {BAD}no update of the small games was worth anything: nothing could be fitted{BAD:#}"
+        );
+        return;
+    }
     let (curve, errors) = (&fit.curve, &fit.errors);
     let of = |knot: &Knot| format!("{:.4} off one of {:.2}", knot.gain, knot.loss);
     let gains: Vec<String> = curve.knots.iter().step_by(SHOWN).map(of).collect();

@@ -25,8 +25,13 @@ use crate::show::{self, Table};
 pub(super) fn run(command: Sim) -> anyhow::Result<Exit> {
     match command {
         Sim::List(list) => self::list(&list),
-        Sim::Show(show) => {
-            anstream::print!("{}", read(&show.what)?.to_toml());
+        Sim::Show(one) => {
+            let scenario = read(&one.what)?;
+            if one.json.json {
+                show::json(&scenario)?;
+            } else {
+                anstream::print!("{}", scenario.to_toml());
+            }
             Ok(Exit::Done)
         }
         Sim::Run(run) => run::run(&run),
@@ -93,14 +98,25 @@ fn own_folder(folder: Option<&Path>, scenario: &Scenario, file: &str) -> anyhow:
     let Some(folder) = folder else { return Ok(()) };
     let is_empty = std::fs::read_dir(folder).map_or(true, |mut names| names.next().is_none());
     let has = |name: &str| std::fs::read_to_string(folder.join(name)).ok();
-    let is_own = || has(file).is_some() && has("scenario.toml") == Some(scenario.to_toml());
+    let is_own = || {
+        has(file).is_some()
+            && has("scenario.toml") == Some(scenario.to_toml())
+            && scenario.files().all(|(name, text)| has(name).as_deref() == Some(text))
+    };
     if !is_empty && !is_own() {
-        let why = "holds something else than this experiment's results: name a new folder with --out, or remove it";
-        return Err(
-            Failure::input("RESULTS_IN_THE_WAY", format!("{} {why}", folder.display())).into()
-        );
+        return Err(in_the_way(folder));
     }
     tried(Some(folder))
+}
+
+/// A page of several results is not written over those of a run or a search.
+fn no_run(folder: &Path) -> anyhow::Result<()> {
+    if folder.join("scenario.toml").exists() { Err(in_the_way(folder)) } else { Ok(()) }
+}
+
+fn in_the_way(folder: &Path) -> anyhow::Error {
+    let why = "holds something else than this experiment's results: name a new folder with --out, or remove it";
+    Failure::input("RESULTS_IN_THE_WAY", format!("{} {why}", folder.display())).into()
 }
 
 fn not_written(error: &WriteError) -> Failure {

@@ -82,7 +82,7 @@ fn shown(results: &Results, command: &SimReplay) -> anyhow::Result<Exit> {
 fn compared(replayed: &Replayed) {
     let Replayed { game, rows, different, differences } = replayed;
     if *different == 0 {
-        anstream::println!("{GOOD}the same{GOOD:#}  {game}: {rows} rows, byte for byte");
+        anstream::println!("{GOOD}the same{GOOD:#}  {game}: {rows} rows, to the last digit");
         return;
     }
     anstream::println!("{BAD}DIFFERENT{BAD:#}  {game}: {different} of {rows} rows");

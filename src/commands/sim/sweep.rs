@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 use super::compare::page;
 use super::kept::Kept;
 use super::{
-    PROGRAM, not_written, played, read_text, refused, text_of, threads, tried, with_seeds,
+    PROGRAM, in_the_way, no_run, not_written, played, read_text, refused, text_of, threads, tried,
+    with_seeds,
 };
 use crate::cli::SimSweep;
 use crate::failure::{Exit, Failure};
@@ -36,6 +37,13 @@ type Point = Vec<Change>;
 
 pub(super) fn run(command: &SimSweep) -> anyhow::Result<Exit> {
     let mut points = grid(&command.vary)?;
+    let varied = |key: &str| points.iter().flatten().any(|change| change.key() == key);
+    if command.play.seed.is_some() && varied("seeds.first")
+        || command.play.seeds.is_some() && varied("seeds.count")
+    {
+        let why = "--vary and --seed or --seeds both say which seeds are played: leave one out";
+        return Err(Failure::input("SWEEP_AXIS", why).into());
+    }
     if let Some(draw) = command.draw {
         points = drawn(&points, draw as usize, command.play.seed.unwrap_or(1));
     }
@@ -46,6 +54,10 @@ pub(super) fn run(command: &SimSweep) -> anyhow::Result<Exit> {
     });
     // All of them are checked before the first is played.
     let scenarios = scenarios.collect::<anyhow::Result<Vec<Scenario>>>()?;
+    no_run(&command.out)?;
+    for (point, scenario) in points.iter().zip(&scenarios) {
+        same_question(&command.out.join(name_of(point)), scenario)?;
+    }
     tried(Some(&command.out))?;
     let kept = Kept::by_this_program()?;
     let (mut rows, mut sides) = (Vec::new(), Vec::new());
@@ -75,6 +87,15 @@ pub(super) fn run(command: &SimSweep) -> anyhow::Result<Exit> {
         anstream::println!("\n{DIM}written to{DIM:#} {}", command.out.display());
     }
     Ok(if rows.iter().all(holds) { Exit::Done } else { Exit::No })
+}
+
+/// A combination's folder may be written anew where traces or the program have changed, but not with another scenario
+/// or other seeds.
+fn same_question(folder: &Path, scenario: &Scenario) -> anyhow::Result<()> {
+    let Ok(text) = std::fs::read_to_string(folder.join("scenario.toml")) else { return Ok(()) };
+    let is_same = Scenario::read_in(folder, &text, &[])
+        .is_ok_and(|there| there.name == scenario.name && there.seeds == scenario.seeds);
+    if is_same { Ok(()) } else { Err(in_the_way(folder)) }
 }
 
 /// Whether every rule of a combination holds, and the fit of a surrogate.
