@@ -206,8 +206,14 @@ pub fn restore<E: From<BackupError>>(
     let brought = bring(from, &unfinished)
         .map_err(E::from)
         .and_then(|()| check(&unfinished, &manifest))
+        // Lost or damaged, the manifest has it too: without it a start could take the folder for a new one.
+        .and_then(|()| {
+            let written = manifest.identity.write(&unfinished);
+            written.map_err(|source| E::from(failed(&unfinished, source)))
+        })
         .and_then(|()| put_in_place(&unfinished, data).map_err(E::from));
     if brought.is_err()
+        && unfinished.exists()
         && let Err(error) = fs::remove_dir_all(&unfinished)
     {
         tracing::warn!(folder = %unfinished.display(), %error, "what was copied is still there");

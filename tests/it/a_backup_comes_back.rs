@@ -90,8 +90,13 @@ fn with_what_nobody_needs_damaged(backup: &str, data: &str) {
     };
     let bytes = [frame([7; 32]), frame(florin_protocol::blob_digest(blob).0)].concat();
     std::fs::write(&pack, bytes).unwrap();
+    let whose = |folder: &str| Path::new(folder).join("market.json");
+    let known = std::fs::read(whose(backup)).unwrap();
+    std::fs::write(whose(backup), "x").unwrap();
     let restored = command(&["restore", backup, "--data", data]).output().unwrap();
     let text = String::from_utf8(restored.stderr).unwrap();
     assert!(restored.status.success() && text.contains("[PACK_DAMAGED]"), "{text}");
+    assert_eq!(std::fs::read(whose(data)).unwrap(), known, "the manifest has it too");
+    std::fs::write(whose(backup), known).unwrap();
     std::fs::remove_file(Path::new(data).join("blobs/packs/0000000900.pack")).unwrap();
 }
