@@ -10,6 +10,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use florin_coordinator::{Clock, Config, LedgerPlace, Parts, SteadyClock, Tls, Valuer, WorkValuer};
@@ -27,6 +28,9 @@ use crate::log::{self, Manner};
 use crate::otlp::Export;
 use crate::show;
 use systemd::Systemd;
+
+/// How long the end waits for a disk or a file that does not answer, when all else is over.
+const LAST_WAITS: Duration = Duration::from_secs(5);
 
 pub(super) fn run(arguments: &Coordinate, log: Manner) -> anyhow::Result<Exit> {
     if arguments.check {
@@ -54,7 +58,7 @@ fn coordinate(arguments: &Coordinate, config: &Config) -> anyhow::Result<Exit> {
         .max_blocking_threads(florin_coordinator::WAITING_THREADS_MAX)
         .build()
         .context("the runtime cannot be started")?;
-    runtime.block_on(async {
+    let done: anyhow::Result<Exit> = runtime.block_on(async {
         // The port first: nothing is made on disk for a coordinator that cannot listen.
         let listener = listen(config.listen)?;
         let wallet = Arc::new(wallet::open(&arguments.wallet)?);
@@ -79,7 +83,9 @@ fn coordinate(arguments: &Coordinate, config: &Config) -> anyhow::Result<Exit> {
         }
         anstream::println!("Stopped; started again, it continues where it was.");
         Ok(Exit::Done)
-    })
+    });
+    runtime.shutdown_timeout(LAST_WAITS);
+    done
 }
 
 /// Flags win over variables, and variables over the file.
