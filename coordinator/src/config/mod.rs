@@ -405,7 +405,7 @@ mod tests {
                 .collect::<Vec<_>>()
                 .join("\n");
             let pair = ["tls.certificate", "tls.key", "blobs.url"];
-            let needed = ["listen", "data"].contains(&key.name) || pair.contains(&key.name);
+            let needed = key.name == "data" || pair.contains(&key.name);
             assert_eq!(Config::read(&without, none).is_err(), needed, "{}", key.name);
         }
     }
