@@ -15,7 +15,7 @@ use florin_protocol::Digest;
 use serde::{Deserialize, Serialize};
 
 use crate::identity::{Identity, IdentityError};
-use crate::store::{FolderError, blobs, history, lock, newest, snapshot, sync_folder};
+use crate::store::{FolderError, blobs, history, is_full, lock, newest, snapshot, sync_folder};
 
 /// The file that makes a folder a backup; written last.
 const MANIFEST: &str = "backup.json";
@@ -249,15 +249,8 @@ struct Copier {
 
 impl Copier {
     fn file(&mut self, from: &Path, to: &Path) -> Result<(), BackupError> {
-        let copied = fs::copy(from, to).map_err(|source| {
-            let full = matches!(
-                source.kind(),
-                io::ErrorKind::StorageFull
-                    | io::ErrorKind::QuotaExceeded
-                    | io::ErrorKind::FileTooLarge
-            );
-            failed(if full { to } else { from }, source)
-        })?;
+        let copied = fs::copy(from, to)
+            .map_err(|source| failed(if is_full(&source) { to } else { from }, source))?;
         let synced = File::options().write(true).open(to).and_then(|file| file.sync_all());
         synced.map_err(|source| failed(to, source))?;
         self.files = self.files.saturating_add(1);
