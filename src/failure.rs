@@ -110,8 +110,9 @@ fn of_ledger(error: &LedgerError) -> (String, Exit) {
 }
 
 /// Codes of our libraries that mean the caller handed in something wrong; the others mean that something broke.
-const INPUT_CODES: [&str; 43] = [
+const INPUT_CODES: [&str; 44] = [
     "BAD_SETTINGS",
+    "DATA_FOLDER_MISSING",
     "BUCKET_SETTINGS",
     "BUCKET_MISSING",
     "BUCKET_FORBIDDEN",

@@ -183,6 +183,12 @@ pub enum ConfigError {
     /// No TOML, an unknown key, or a value of the wrong kind.
     #[error("settings: {0} [BAD_SETTINGS]")]
     Unreadable(String),
+    /// Nobody says where the data is.
+    #[error(
+        "no data folder is named: use --data DIR, FLORIN_COORDINATOR_DATA, or data in the settings \
+         [DATA_FOLDER_MISSING]"
+    )]
+    NoData,
     /// Out of bounds.
     #[error("settings: {key} = {value}: use {bounds} [BAD_SETTINGS]")]
     OutOfBounds {
@@ -260,6 +266,9 @@ impl Config {
             if let Some(value) = variable(key.variable) {
                 set(&mut table, key.name, as_in_a_file(key, value));
             }
+        }
+        if !table.contains_key("data") {
+            return Err(ConfigError::NoData);
         }
         let config: Self = table.try_into().map_err(unreadable)?;
         config.check()?;

@@ -97,20 +97,13 @@ fn settings(arguments: &Coordinate) -> anyhow::Result<Config> {
     let (certificate, key) = (flag(&arguments.tls_certificate)?, flag(&arguments.tls_key)?);
     let data = flag(&arguments.data)?;
     let self_signed = arguments.tls_self_signed.then(|| "true".to_owned());
-    let config = read_settings(arguments.settings.as_deref(), |variable| match variable {
+    let mut config = read_settings(arguments.settings.as_deref(), |variable| match variable {
         "FLORIN_COORDINATOR_LISTEN" => arguments.listen.map(|address| address.to_string()),
         "FLORIN_COORDINATOR_DATA" => data.clone(),
         "FLORIN_COORDINATOR_TLS_CERTIFICATE" => certificate.clone(),
         "FLORIN_COORDINATOR_TLS_KEY" => key.clone(),
         "FLORIN_COORDINATOR_TLS_SELF_SIGNED" => self_signed.clone(),
         _ => None,
-    });
-    let mut config = config.map_err(|error| match format!("{error:#}") {
-        said if said.contains("missing field `data`") => {
-            let why = "no data folder is named: use --data DIR, FLORIN_COORDINATOR_DATA, or data in the file of --settings";
-            Failure::input("DATA_FOLDER_MISSING", why).into()
-        }
-        _ => error,
     })?;
     config.ethereum = arguments.node.spending.over(config.ethereum);
     Ok(config)
