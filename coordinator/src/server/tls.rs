@@ -112,6 +112,18 @@ struct Shown {
     seen: Digest,
 }
 
+/// What the files hold.
+struct Pem {
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+}
+
+impl Pem {
+    fn digest(&self) -> Digest {
+        blob_digest(&[&self.certificate[..], &self.key].concat())
+    }
+}
+
 /// A connection after its handshake.
 pub(super) struct Welcome {
     pub(super) stream: Box<TlsStream<TcpStream>>,
@@ -132,7 +144,7 @@ impl Tls {
         };
         let files = Files { certificate, key, http2: config.http2.enabled };
         Ok(Some(Self {
-            shown: Arc::new(RwLock::new(files.read()?)),
+            shown: Arc::new(RwLock::new(files.show(&files.read()?)?)),
             files: Arc::new(files),
             handshake: Duration::from_millis(config.tls.handshake_ms),
             look: Duration::from_millis(config.tls.look_ms),
@@ -144,13 +156,13 @@ impl Tls {
     /// # Errors
     /// [`TlsError`] where what has changed is no good; the certificate from before is still shown.
     fn look_again(&self) -> Result<bool, TlsError> {
-        let seen = self.files.digest()?;
+        let pem = self.files.read()?;
         let mut shown = self.shown.write().unwrap_or_else(PoisonError::into_inner);
-        if shown.seen == seen {
+        if shown.seen == pem.digest() {
             return Ok(false);
         }
-        shown.seen = seen;
-        *shown = self.files.read()?;
+        shown.seen = pem.digest();
+        *shown = self.files.show(&pem)?;
         Ok(true)
     }
 
@@ -210,13 +222,19 @@ impl Tls {
 }
 
 impl Files {
-    fn read(&self) -> Result<Shown, TlsError> {
+    fn read(&self) -> Result<Pem, TlsError> {
+        let certificate = read_bounded(&self.certificate)
+            .map_err(|error| TlsError::CertificateUnreadable(self.certificate.clone(), error))?;
+        let key = read_bounded(&self.key)
+            .map_err(|error| TlsError::KeyUnreadable(self.key.clone(), error))?;
+        Ok(Pem { certificate, key })
+    }
+
+    fn show(&self, pem: &Pem) -> Result<Shown, TlsError> {
         let (certificate, key) = (&self.certificate, &self.key);
-        // Before they are read: what changes meanwhile is seen the next time.
-        let seen = self.digest()?;
-        let chain = read_chain(certificate)?;
+        let chain = chain_of(certificate, &pem.certificate)?;
         let fingerprint = chain.first().map(fingerprint).unwrap_or_default();
-        let private = read_key(key)?;
+        let private = key_of(key, &pem.key)?;
         let mut server = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(|error| {
@@ -229,15 +247,8 @@ impl Files {
             server.alpn_protocols.push(H2.to_vec());
         }
         server.alpn_protocols.push(b"http/1.1".to_vec());
-        Ok(Shown { acceptor: TlsAcceptor::from(Arc::new(server)), fingerprint, seen })
-    }
-
-    fn digest(&self) -> Result<Digest, TlsError> {
-        let certificate = read_bounded(&self.certificate)
-            .map_err(|error| TlsError::CertificateUnreadable(self.certificate.clone(), error))?;
-        let key = read_bounded(&self.key)
-            .map_err(|error| TlsError::KeyUnreadable(self.key.clone(), error))?;
-        Ok(blob_digest(&[certificate, key].concat()))
+        let acceptor = TlsAcceptor::from(Arc::new(server));
+        Ok(Shown { acceptor, fingerprint, seen: pem.digest() })
     }
 }
 
@@ -260,12 +271,10 @@ fn refused(error: rustls::Error, certificate: &Path, key: &Path) -> TlsError {
     }
 }
 
-fn read_chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let unreadable = |error| TlsError::CertificateUnreadable(file.to_owned(), error);
+fn chain_of(file: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let malformed = |why: String| TlsError::CertificateMalformed(file.to_owned(), why);
-    let text = read_bounded(file).map_err(unreadable)?;
     let mut chain = Vec::new();
-    for certificate in CertificateDer::pem_slice_iter(&text) {
+    for certificate in CertificateDer::pem_slice_iter(text) {
         chain.push(certificate.map_err(|error| malformed(error.to_string()))?);
         if chain.len() > CHAIN_MAX {
             return Err(malformed(format!("more than {CHAIN_MAX} certificates in a chain")));
@@ -277,11 +286,9 @@ fn read_chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     Ok(chain)
 }
 
-fn read_key(file: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    let text =
-        read_bounded(file).map_err(|error| TlsError::KeyUnreadable(file.to_owned(), error))?;
+fn key_of(file: &Path, text: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
     warn_if_others_read(file);
-    PrivateKeyDer::from_pem_slice(&text).map_err(|error| match error {
+    PrivateKeyDer::from_pem_slice(text).map_err(|error| match error {
         pem::Error::NoItemsFound => TlsError::KeyMissing(file.to_owned()),
         error => TlsError::KeyUnsupported(file.to_owned(), error.to_string()),
     })
