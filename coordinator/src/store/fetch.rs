@@ -16,7 +16,7 @@ use super::pack::Done;
 use super::sync_folder;
 
 /// Who may fetch at once, those among them who wait because another fetches the same.
-pub(crate) const FETCHES_MAX: usize = 6;
+pub(crate) const FETCHES_MAX: usize = 8;
 /// Small blobs on their way to a new bucket at once.
 const MIRRORED_MAX: usize = 64;
 /// The file that names the bucket which has every blob that the state names.

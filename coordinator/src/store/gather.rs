@@ -1,8 +1,8 @@
 //! When a batch waits for more to share its sync: whatever a sync makes durable, it costs the processor as much as several
 //! small updates do.
 //!
-//! Who comes alone waits only right behind a crowd. Where many shared the batch before, more are about to come, and waiting a little for them
-//! saves most of the syncs (as `commit_delay` and `commit_siblings` do in `PostgreSQL`).
+//! Who comes alone waits only right behind a crowd. Where many shared the batch before, more are about to come, and waiting
+//! a little for them saves most of the syncs (as `commit_delay` and `commit_siblings` do in `PostgreSQL`).
 
 use std::time::Duration;
 

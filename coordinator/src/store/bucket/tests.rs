@@ -11,7 +11,6 @@ use object_store::ObjectStore;
 use object_store::memory::InMemory;
 use object_store::throttle::{ThrottleConfig, ThrottledStore};
 
-use super::super::fetch::FETCHES_MAX;
 use super::super::pack::PACKED_BYTES_MAX;
 use super::super::{BlobError, Blobs};
 use super::*;
@@ -144,7 +143,7 @@ fn many_readers_of_a_lost_blob_fetch_it_once() {
     fs::remove_dir_all(dir.path()).unwrap();
     let blobs = blobs(dir.path(), &bucket);
     std::thread::scope(|scope| {
-        for _ in 0..FETCHES_MAX {
+        for _ in 0..8 {
             scope.spawn(|| assert_eq!(blobs.read(digest).unwrap(), large));
         }
     });
