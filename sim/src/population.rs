@@ -208,7 +208,10 @@ impl<'a> Deck<'a> {
         let bytes_per_second = around(machine.megabits_per_second) * 125_000.0;
         let shift = match group.online {
             Online::Daily { shift, .. } => shift * (unit(rng) - 0.5),
-            _ => 0.0,
+            Online::Always
+            | Online::Often { .. }
+            | Online::Rounds { .. }
+            | Online::Trace { .. } => 0.0,
         };
         let rows = mislabelled(&data, group.label_noise, rng)?;
         Ok(Member {

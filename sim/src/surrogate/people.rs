@@ -98,7 +98,7 @@ fn person(
         (around(machine.steps_per_second), around(machine.megabits_per_second) * MEGABIT);
     let shift = match group.online {
         Online::Daily { shift, .. } => shift * (unit(rng) - 0.5),
-        _ => 0.0,
+        Online::Always | Online::Often { .. } | Online::Rounds { .. } | Online::Trace { .. } => 0.0,
     };
     let (learning, terms) = (&scenario.learning, &scenario.task);
     let trained = rows_trained(group.strategy, rows);
