@@ -4,12 +4,16 @@ use std::path::Path;
 use std::process::Command;
 
 /// What the program is made of.
-const SOURCES: [&str; 10] = [
+const SOURCES: [&str; 14] = [
     "src",
     "sim/src",
+    "sim/faults/src",
     "work/src",
     "coordinator/src",
+    "coordinator/engine/src",
+    "coordinator/store/src",
     "ledger/src",
+    "ledger/ethereum/src",
     "protocol/src",
     "contribution/src",
     "learning/src",

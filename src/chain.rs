@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use florin_ledger::LedgerError;
-use florin_ledger::ethereum::{self, Deployment, Endpoint, Foreign, HttpEndpoint};
+use florin_ledger_ethereum::{self as ethereum, Deployment, Endpoint, Foreign, HttpEndpoint};
 use florin_protocol::{EthereumInfo, Market};
 
 use crate::failure::Failure;

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use florin_learning::Engine;
 use florin_learning::select::EngineError;
-use florin_ledger::ethereum::{EthereumLedger, Settings};
 use florin_ledger::{Clock, Ledger, LocalChain, RemoteLedger};
+use florin_ledger_ethereum::{EthereumLedger, Settings};
 use florin_participant::{Client, Wallet};
 use florin_protocol::{EthereumInfo, LedgerInfo, NodeSigner};
 

@@ -15,7 +15,7 @@ use florin_protocol::Digest;
 use serde::{Deserialize, Serialize};
 
 use crate::identity::{Identity, IdentityError};
-use crate::store::{FolderError, blobs, history, is_full, lock, newest, snapshot, sync_folder};
+use florin_store::{FolderError, blobs, history, is_full, lock, newest, snapshot, sync_folder};
 
 /// The file that makes a folder a backup; written last.
 const MANIFEST: &str = "backup.json";
@@ -93,7 +93,7 @@ pub struct Moment {
     /// Whose data it is.
     pub identity: Identity,
     /// Records that are in the backup, and their chain value.
-    pub at: crate::store::Position,
+    pub at: florin_store::Position,
     /// Whether segments that begin behind them are left out: those of a running coordinator.
     pub running: bool,
     /// The ledger at that moment, if it is an embedded one.
@@ -118,7 +118,7 @@ pub fn copy(data: &Path, dest: &Path, moment: Moment) -> Result<Manifest, Backup
         // The segment that begins at the end has nothing in it yet: a new one takes its place.
         names.retain(|name| history::number(name) != Some(at));
         let owner = crate::host::owner(moment.identity.market, moment.identity.coordinator);
-        let volume = crate::store::Local(dest.to_owned());
+        let volume = florin_store::Local(dest.to_owned());
         history::begin_segment(&volume, owner, moment.at)
             .and_then(|_| newest::write(&volume, owner, moment.at))
             .map_err(|source| failed(dest, source))?;
@@ -155,7 +155,7 @@ pub fn copy_at_rest(data: &Path, dest: &Path) -> Result<Manifest, BackupError> {
     let chain =
         if file.exists() { Some(florin_ledger::LocalChain::begin_copy_of(&file)?) } else { None };
     let identity = Identity::read(data)?;
-    let volume = crate::store::Local(data.to_owned());
+    let volume = florin_store::Local(data.to_owned());
     let Identity { market, coordinator } = identity;
     let owner = crate::host::owner(market, coordinator);
     let read = crate::host::keeper::with_fold(market, coordinator, |fold| {

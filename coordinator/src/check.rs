@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use florin_protocol::Digest;
 use serde::Serialize;
 
-use crate::engine::Engine;
 use crate::host::keeper::{STATE_VERSION, to_bytes, with_fold};
 use crate::host::owner;
 use crate::identity::Identity;
-use crate::store::{FolderError, Local, blobs, history, lock_to_look, pack, snapshot};
+use florin_engine::Engine;
+use florin_store::{FolderError, Local, blobs, history, lock_to_look, pack, snapshot};
 
 /// Digests of missing or damaged blobs that are named; more are counted.
 const NAMED_MAX: usize = 5;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use florin_protocol::{Address, Market};
 use serde::{Deserialize, Serialize};
 
-use crate::store::{IDENTITY_FILE, sync_folder};
+use florin_store::{IDENTITY_FILE, sync_folder};
 
 /// What a data folder belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

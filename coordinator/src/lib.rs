@@ -26,20 +26,18 @@ pub mod backup;
 pub mod check;
 pub mod config;
 pub mod control;
-pub mod engine;
 pub mod host;
 pub mod identity;
 pub mod server;
-pub mod store;
 
 pub use config::{Config, ConfigError};
+pub use florin_store::{Bucket, BucketError, Folder, FolderError};
 pub use host::{
     Clock, Host, LedgerDoor, LedgerPlace, ManualClock, Parts, StartError, SteadyClock, SystemClock,
     Valuer, ValuerError, WorkValuer,
 };
 pub use server::tls::{Tls, TlsError};
 pub use server::{App, WAITING_THREADS_MAX, openapi, router};
-pub use store::{Bucket, BucketError, Folder, FolderError};
 
 use host::Running;
 

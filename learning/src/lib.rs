@@ -68,7 +68,7 @@ pub use aggregate::{AggregateError, MeanAccumulator, Rule, aggregate, aggregate_
 pub use coalitions::{Coalitions, Masks, Updates};
 pub use data::{DataSource, Dataset, RowChunks};
 pub use engine::{Engine, Evaluator, Place, Step, Trained, Trainer, Training, Way, mean};
-pub use mapped::{Mapped, Room, Rows};
+pub use mapped::{Room, Rows};
 pub use model::{ModelSpec, TensorSpec};
 pub use parallel::cores;
 pub use params::Params;

@@ -5,52 +5,9 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::ops::Deref;
 use std::path::PathBuf;
 
-use memmap2::{Mmap, MmapMut};
-
-/// Bytes in memory, or a file's.
-#[derive(Debug)]
-pub struct Mapped(Source);
-
-#[derive(Debug)]
-enum Source {
-    Memory(Vec<u8>),
-    File(Mmap),
-}
-
-impl Mapped {
-    /// A file's bytes, all of them. Nobody may change or shorten the file while it is mapped: files
-    /// that are kept under their digest never are.
-    ///
-    /// # Errors
-    /// What the system said.
-    #[expect(unsafe_code, reason = "mapping a file; there is no safe way")]
-    pub fn file(file: &File) -> io::Result<Self> {
-        // SAFETY: the caller keeps the file as it is. One that somebody else shortens nevertheless
-        // ends the process (SIGBUS), one that is changed gives other bytes, whose digest is wrong.
-        let map = unsafe { Mmap::map(file)? };
-        Ok(Self(Source::File(map)))
-    }
-}
-
-impl From<Vec<u8>> for Mapped {
-    fn from(bytes: Vec<u8>) -> Self {
-        Self(Source::Memory(bytes))
-    }
-}
-
-impl Deref for Mapped {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match &self.0 {
-            Source::Memory(bytes) => bytes,
-            Source::File(map) => map,
-        }
-    }
-}
+use memmap2::MmapMut;
 
 /// Where many numbers are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -201,18 +158,8 @@ fn scratch(bytes: u64, room: &Room) -> io::Result<MmapMut> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
 
     use super::*;
-
-    #[test]
-    fn a_file_reads_like_memory() {
-        let mut file = tempfile::tempfile().unwrap();
-        file.write_all(b"a delta's bytes").unwrap();
-        assert_eq!(&*Mapped::file(&file).unwrap(), b"a delta's bytes");
-        assert_eq!(&*Mapped::from(b"a delta's bytes".to_vec()), b"a delta's bytes");
-        assert!(Mapped::file(&tempfile::tempfile().unwrap()).unwrap().is_empty());
-    }
 
     #[test]
     fn rows_hold_what_was_written_wherever_they_lie() {

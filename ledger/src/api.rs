@@ -3,7 +3,7 @@
 use borsh::{BorshDeserialize, BorshSerialize};
 use florin_protocol::merkle::Totals;
 use florin_protocol::{
-    Address, Amount, Digest, Market, PayoutId, Round, Signer, TaskId, TaskSpec, Tick,
+    Address, Amount, Digest, Market, PayoutId, Report, Round, Signer, TaskId, TaskSpec, Tick,
 };
 use serde::{Deserialize, Serialize};
 
@@ -84,6 +84,23 @@ pub struct Settlement {
     pub data_total: Amount,
     /// Paid for infrastructure in the task so far, this round included.
     pub infrastructure_total: Amount,
+}
+
+impl Settlement {
+    /// The settlement of a round, from its report and the report's digest.
+    #[must_use]
+    pub const fn from_report(report: &Report, digest: Digest) -> Self {
+        Self {
+            task: report.scope.task,
+            payout: report.payout,
+            round: report.scope.round,
+            report: digest,
+            previous_root: report.root_before,
+            root: report.root,
+            data_total: report.data_total,
+            infrastructure_total: report.infrastructure_total,
+        }
+    }
 }
 
 /// A claim of everything that a task has come to for one account: what it is owed, and what its bond owes.

@@ -16,16 +16,15 @@
 //! * [`surrogate`] is the same for a million members: curves fitted to small real games, and the real pay rule.
 //! * [`workload`] is what other simulators are compared by.
 //!
-//! [`faults`] is the same market on bad days: what survives lost messages, crashes and disks that fail.
+//! `florin-faults` is the same market on bad days: what survives lost messages, crashes and disks that fail.
 
 pub mod draw;
-pub mod faults;
 mod games;
 pub mod market;
 pub mod measure;
 pub mod mechanism;
 mod page;
-mod parallel;
+pub mod parallel;
 mod play;
 pub mod population;
 pub mod results;

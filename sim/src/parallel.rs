@@ -5,7 +5,7 @@ use std::thread;
 
 /// Does `work` on every task on up to `threads` threads, each with a state of its own, and gives the results in the
 /// order of the tasks.
-pub(crate) fn each<T: Send, R: Send, S>(
+pub fn each<T: Send, R: Send, S>(
     threads: usize,
     tasks: Vec<T>,
     state: impl Fn() -> S + Sync,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use florin_sim::faults::Bug;
+use florin_faults::Bug;
 use florin_sim::scenario::Change;
 
 use super::JsonArg;
@@ -154,7 +154,7 @@ pub(crate) struct SimFaults {
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
     /// Rounds of each seed's task
-    #[arg(long, value_name = "N", default_value_t = florin_sim::faults::ROUNDS,
+    #[arg(long, value_name = "N", default_value_t = florin_faults::ROUNDS,
         value_parser = clap::value_parser!(u32).range(1..=50))]
     pub(crate) rounds: u32,
     /// Seeds at once; all cores unless said. It changes nothing but the time

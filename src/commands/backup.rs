@@ -2,7 +2,7 @@
 
 use florin_coordinator::backup::{self, BackupError, Manifest};
 use florin_coordinator::control;
-use florin_coordinator::store::FolderError;
+use florin_store::FolderError;
 
 use crate::cli::{Backup, JsonArg};
 use crate::failure::{Exit, Failure};

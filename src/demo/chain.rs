@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use florin_ledger::Ledger;
-use florin_ledger::ethereum::{Deployment, Endpoint, EthereumLedger, Settings};
+use florin_ledger_ethereum::{Deployment, Endpoint, EthereumLedger, Settings};
 use florin_participant::{Secret, Strength, Wallet};
 use florin_protocol::{Address, Amount, Signer};
 

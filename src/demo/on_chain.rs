@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context;
-use florin_ledger::ethereum::MarketContract::MarketEvents;
-use florin_ledger::ethereum::verify::{Happened, history};
-use florin_ledger::ethereum::{Deployment, Settings, spent};
+use florin_ledger_ethereum::MarketContract::MarketEvents;
+use florin_ledger_ethereum::verify::{Happened, history};
+use florin_ledger_ethereum::{Deployment, Settings, spent};
 use florin_protocol::{Address, Digest, PayoutId, Report, Round, TaskId};
 use serde_json::{Value, json};
 
@@ -183,11 +183,8 @@ fn settled(happened: &[Happened], task: TaskId, reports: &[Report]) -> Vec<Settl
 
 fn gas(chain: &Chain, stage: &Stage) -> anyhow::Result<Vec<(&'static str, Gas)>> {
     let endpoint = chain.endpoint()?;
-    let last = florin_ledger::ethereum::verify::survey(
-        &endpoint,
-        &chain.deployment,
-        &Settings::default(),
-    )?;
+    let last =
+        florin_ledger_ethereum::verify::survey(&endpoint, &chain.deployment, &Settings::default())?;
     let mut roles: BTreeMap<Address, &'static str> = BTreeMap::new();
     roles.extend(stage.actors.iter().map(|actor| (actor.account, ROLES[3])));
     roles.insert(chain.deployer, ROLES[0]);

@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, bail};
-use florin_coordinator::engine::claim_proof;
-use florin_ledger::ethereum::MarketContract::MarketEvents;
-use florin_ledger::ethereum::verify::Happened;
-use florin_ledger::ethereum::{EthereumLedger, Settings};
+use florin_engine::claim_proof;
 use florin_ledger::{
     Claim, Clock, Genesis, Ledger, LocalChain, Settlement, SettlementStatus, Terms,
 };
+use florin_ledger_ethereum::MarketContract::MarketEvents;
+use florin_ledger_ethereum::verify::Happened;
+use florin_ledger_ethereum::{EthereumLedger, Settings};
 use florin_participant::Wallet;
 use florin_protocol::{Address, Amount, Digest, Report, Round, TaskId, Tick};
 

@@ -101,7 +101,7 @@ fn contracts_that_are_not_the_markets_are_never_written_to() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::copy(market.file("passphrase"), folder.path().join("passphrase")).unwrap();
     let other = Chain::open(folder.path(), &[(ann, "1".parse().unwrap())]);
-    let moved = florin_ledger::ethereum::Deployment { token: ann, ..other.deployment };
+    let moved = florin_ledger_ethereum::Deployment { token: ann, ..other.deployment };
     std::fs::write(other.deployment_file(), toml::to_string(&moved).unwrap()).unwrap();
     let file = other.deployment_file().display().to_string();
     market

@@ -11,32 +11,28 @@ use repository::{Repository, TextFile};
 use source::Source;
 
 /// Which of our crates each may use; what is not listed is refused.
-const ARROWS: [(&str, &[&str]); 10] = [
+const ARROWS: [(&str, &[&str]); 15] = [
     ("florin-protocol", &[]),
     ("florin-contribution", &[]),
     ("florin-learning", &[]),
     ("florin-work", &["florin-protocol", "florin-contribution", "florin-learning"]),
     ("florin-ledger", &["florin-protocol"]),
+    ("florin-ledger-ethereum", &["florin-protocol", "florin-ledger"]),
+    ("florin-testkit", &["florin-protocol", "florin-ledger"]),
+    ("florin-engine", &["florin-protocol"]),
+    ("florin-store", &["florin-protocol", "florin-engine"]),
     (
         "florin-coordinator",
         &[
             "florin-protocol",
-            "florin-contribution",
             "florin-learning",
             "florin-work",
             "florin-ledger",
+            "florin-engine",
+            "florin-store",
         ],
     ),
-    (
-        "florin-participant",
-        &[
-            "florin-protocol",
-            "florin-contribution",
-            "florin-learning",
-            "florin-work",
-            "florin-ledger",
-        ],
-    ),
+    ("florin-participant", &["florin-protocol", "florin-learning", "florin-work", "florin-ledger"]),
     (
         "florin-sim",
         &[
@@ -45,8 +41,22 @@ const ARROWS: [(&str, &[&str]); 10] = [
             "florin-learning",
             "florin-work",
             "florin-ledger",
+            "florin-engine",
+            "florin-participant",
+        ],
+    ),
+    (
+        "florin-faults",
+        &[
+            "florin-protocol",
+            "florin-learning",
+            "florin-work",
+            "florin-ledger",
+            "florin-engine",
+            "florin-store",
             "florin-coordinator",
             "florin-participant",
+            "florin-sim",
         ],
     ),
     (
@@ -57,44 +67,48 @@ const ARROWS: [(&str, &[&str]); 10] = [
             "florin-learning",
             "florin-work",
             "florin-ledger",
+            "florin-ledger-ethereum",
+            "florin-engine",
+            "florin-store",
             "florin-coordinator",
             "florin-participant",
             "florin-sim",
+            "florin-faults",
         ],
     ),
     ("xtask", &[]),
 ];
 
-/// Other people's crates that only one of ours may use.
-const OWNERS: [(&str, &str); 8] = [
-    ("axum", "florin-coordinator"),
-    ("object_store", "florin-coordinator"),
-    ("tch", "florin-learning"),
-    ("torch-sys", "florin-learning"),
-    ("redb", "florin-ledger"),
-    ("alloy", "florin-ledger"),
-    ("alloy-provider", "florin-ledger"),
-    ("alloy-contract", "florin-ledger"),
+/// What only tests may use, of every crate.
+const TESTKIT: &str = "florin-testkit";
+
+/// Everything that the state machine may depend on. It is `no_std`, so that this list is its whole wall.
+const ENGINE_DEPENDENCIES: [&str; 3] = ["florin-protocol", "blake3", "borsh"];
+
+/// Other people's crates that only these of ours may use.
+const OWNERS: [(&str, &[&str]); 8] = [
+    ("axum", &["florin-coordinator"]),
+    ("object_store", &["florin-store"]),
+    ("tch", &["florin-learning"]),
+    ("torch-sys", &["florin-learning"]),
+    ("redb", &["florin-ledger", "florin-ledger-ethereum"]),
+    ("alloy", &["florin-ledger-ethereum"]),
+    ("alloy-provider", &["florin-ledger-ethereum"]),
+    ("alloy-contract", &["florin-ledger-ethereum"]),
 ];
 
 /// Words that would break a promise of the folder they stand in.
 const FORBIDDEN_WORDS: [(&str, &[&str]); 3] = [
     ("protocol/src/", &["f32", "f64", "HashMap", "HashSet", "SystemTime", "Instant"]),
     ("ledger/src/", &["f32", "f64", "HashMap", "HashSet", "SystemTime", "Instant"]),
-    ("coordinator/src/engine/", &["f32", "f64", "HashMap", "HashSet", "SystemTime", "Instant"]),
+    ("ledger/ethereum/src/", &["f32", "f64", "HashMap", "HashSet", "SystemTime", "Instant"]),
 ];
 
-/// Paths that would break the same promises: the engine and the protocol do nothing but compute.
-const FORBIDDEN_PATHS: [(&str, &[&str]); 2] = [
-    (
-        "protocol/src/",
-        &["std::fs", "std::net", "std::thread", "std::env", "std::process", "rand::"],
-    ),
-    (
-        "coordinator/src/engine/",
-        &["std::fs", "std::net", "std::thread", "std::env", "tokio::", "axum::", "rand::"],
-    ),
-];
+/// Paths that would break the same promises: the protocol does nothing but compute.
+const FORBIDDEN_PATHS: [(&str, &[&str]); 1] = [(
+    "protocol/src/",
+    &["std::fs", "std::net", "std::thread", "std::env", "std::process", "rand::"],
+)];
 
 const FUNCTION_LINES_MAX: usize = 70;
 const FILE_LINES_MAX: usize = 600;
@@ -126,7 +140,8 @@ fn foreign_arrows(manifests: &[Manifest]) -> Vec<String> {
             violations.push(format!("{}: no row in ARROWS says what it may use", manifest.name));
             continue;
         };
-        for dependency in &manifest.dependencies {
+        let of_tests = manifest.dev_dependencies.iter().filter(|name| *name != TESTKIT);
+        for dependency in manifest.dependencies.iter().chain(of_tests) {
             let ours = ARROWS.iter().any(|(name, _)| name == dependency);
             if ours && !allowed.contains(&dependency.as_str()) {
                 violations.push(format!("{} may not use {dependency}", manifest.name));
@@ -156,6 +171,7 @@ fn a_foreign_arrow_would_be_seen() {
         ("florin-ledger", "[target.'cfg(unix)'.dependencies]\nflorin-work.workspace = true"),
         ("florin-learning", "[dependencies]\nother = { package = \"florin-work\", path = \"..\" }"),
         ("xtask", "[build-dependencies]\nflorin-protocol.workspace = true"),
+        ("florin-ledger", "[dependencies]\nflorin-testkit.workspace = true"),
         ("florin-newcomer", ""),
     ];
     for (name, text) in refused {
@@ -163,15 +179,55 @@ fn a_foreign_arrow_would_be_seen() {
     }
     let fine = "[dependencies]\nflorin-protocol.workspace = true\n[features]\nflorin-work = []";
     assert!(plant("florin-ledger", fine).is_empty());
+    let tests = "[dev-dependencies]\nflorin-testkit.workspace = true";
+    assert!(plant("florin-protocol", tests).is_empty());
+}
+
+/// What breaches the wall around the state machine: a dependency, or the standard library.
+fn engine_breaches(manifest: &Manifest, front: &str) -> Vec<String> {
+    let strangers = manifest.dependencies.iter();
+    let strangers = strangers.filter(|name| !ENGINE_DEPENDENCIES.contains(&name.as_str()));
+    let mut violations: Vec<String> =
+        strangers.map(|name| format!("florin-engine may not use {name}")).collect();
+    if !front.lines().any(|line| line == "#![no_std]") {
+        violations.push("florin-engine is not no_std".to_owned());
+    }
+    if front.contains("extern crate std") {
+        violations.push("florin-engine names the standard library".to_owned());
+    }
+    violations
+}
+
+#[test]
+fn the_engine_has_no_standard_library_and_three_dependencies() {
+    let repository = Repository::read();
+    let manifests = repository.manifests();
+    let engine = manifests.iter().find(|manifest| manifest.name == "florin-engine").unwrap();
+    let front = &repository.file("coordinator/engine/src/lib.rs").text;
+    refuse("the engine's wall", &engine_breaches(engine, front));
+}
+
+#[test]
+fn a_breach_of_the_engines_wall_would_be_seen() {
+    let manifest = |dependency: &str| {
+        Manifest::parse(&format!(
+            "[package]\nname = \"florin-engine\"\n[dependencies]\n{dependency}"
+        ))
+    };
+    assert_eq!(engine_breaches(&manifest("tokio.workspace = true"), "#![no_std]\n").len(), 1);
+    assert_eq!(engine_breaches(&manifest("borsh = \"1\""), "//! Doc.\n").len(), 1);
+    assert_eq!(engine_breaches(&manifest(""), "#![no_std]\nextern crate std;").len(), 1);
+    assert!(engine_breaches(&manifest("blake3 = \"1\""), "//! Doc.\n#![no_std]\n").is_empty());
 }
 
 fn strangers(manifests: &[Manifest]) -> Vec<String> {
     let mut violations = Vec::new();
     for manifest in manifests {
-        for (stranger, owner) in OWNERS {
-            let uses = manifest.dependencies.iter().any(|dependency| dependency == stranger);
-            if uses && manifest.name != owner {
-                violations.push(format!("{} uses {stranger}, which is {owner}'s", manifest.name));
+        for (stranger, owners) in OWNERS {
+            let uses = manifest.all_dependencies().any(|dependency| dependency == stranger);
+            if uses && !owners.contains(&manifest.name.as_str()) {
+                let owners = owners.join(" or ");
+                violations.push(format!("{} uses {stranger}, which is {owners}'s", manifest.name));
             }
         }
     }
@@ -193,7 +249,8 @@ fn a_stranger_in_the_wrong_crate_would_be_seen() {
     assert_eq!(plant("florin", "redb = \"4\""), 1);
     assert_eq!(plant("florin-coordinator", "\"tch\" = { version = \"0.24\" }"), 1);
     assert_eq!(plant("florin-participant", "alloy-provider = \"2\""), 1);
-    assert_eq!(plant("florin-ledger", "redb.workspace = true\nalloy-provider = \"2\""), 0);
+    assert_eq!(plant("florin-ledger", "redb.workspace = true\nalloy-provider = \"2\""), 1);
+    assert_eq!(plant("florin-ledger-ethereum", "redb = \"4\"\nalloy-provider = \"2\""), 0);
     assert_eq!(plant("florin-participant", "alloy-signer.workspace = true"), 0);
 }
 
@@ -220,7 +277,7 @@ fn without_wall(sources: &[Source]) -> Vec<String> {
         "clippy::as_conversions",
     ];
     let mut violations = Vec::new();
-    for front in ["protocol/src/lib.rs", "ledger/src/lib.rs"] {
+    for front in ["protocol/src/lib.rs", "ledger/src/lib.rs", "ledger/ethereum/src/lib.rs"] {
         let source = sources.iter().find(|source| source.path == front);
         let wall = source.and_then(|source| source.code.split("deny(").nth(1)).unwrap_or_default();
         let wall = wall.split(')').next().unwrap_or_default();
@@ -242,8 +299,9 @@ fn a_gap_in_the_wall_would_be_seen() {
     let found = without_wall(&[
         Source::new("protocol/src/lib.rs", gap),
         Source::new("ledger/src/lib.rs", gap),
+        Source::new("ledger/ethereum/src/lib.rs", gap),
     ]);
-    assert_eq!(found.len(), 2 * 5);
+    assert_eq!(found.len(), 3 * 5);
 }
 
 fn broken_promises(sources: &[Source]) -> Vec<String> {
@@ -265,7 +323,7 @@ fn broken_promises(sources: &[Source]) -> Vec<String> {
 }
 
 #[test]
-fn protocol_ledger_and_engine_have_no_floats_no_clock_and_no_random_order() {
+fn protocol_and_ledger_have_no_floats_no_clock_and_no_random_order() {
     refuse("promised absences", &broken_promises(&Repository::read().sources()));
 }
 
@@ -276,8 +334,6 @@ fn a_float_a_clock_or_a_hash_map_would_be_seen() {
         ("protocol/src/money.rs", "fn half(a: f64) {}"),
         ("ledger/src/local/chain.rs", "let now = std::time::Instant::now();"),
         ("ledger/src/entry.rs", "use std::collections::HashMap;"),
-        ("coordinator/src/engine/value.rs", "let t = SystemTime::now();"),
-        ("coordinator/src/engine/settle.rs", "tokio::spawn(async {});"),
         ("protocol/src/task.rs", "std::fs::read(path)"),
         ("protocol/src/id.rs", "/* fine */ let x: /* not */ f32 = 0;"),
     ];

@@ -1,7 +1,7 @@
 //! What nobody could use is refused before it costs anything: contracts that are no market's, tokens that are none, and
 //! transfers that nobody could have back.
 
-use florin_ledger::ethereum::Deployment;
+use florin_ledger_ethereum::Deployment;
 use florin_protocol::Address;
 
 use crate::support::{On, Plan, TestMarket, florin};

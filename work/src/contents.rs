@@ -2,8 +2,6 @@
 
 use std::ops::Deref;
 
-use florin_learning::Mapped;
-
 /// Byte strings in an order: in memory, or files that are read where they are touched.
 pub trait Contents: Sync {
     /// How many.
@@ -32,17 +30,7 @@ fn at<T: Deref<Target = [u8]>>(all: &[T], at: usize) -> &[u8] {
     all.get(at).map_or(&[], Deref::deref)
 }
 
-impl Contents for Vec<Vec<u8>> {
-    fn len(&self) -> usize {
-        Self::len(self)
-    }
-
-    fn at(&self, i: usize) -> &[u8] {
-        at(self, i)
-    }
-}
-
-impl Contents for Vec<Mapped> {
+impl<T: Deref<Target = [u8]> + Sync> Contents for Vec<T> {
     fn len(&self) -> usize {
         Self::len(self)
     }

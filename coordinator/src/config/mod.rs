@@ -1,6 +1,5 @@
 //! Settings: one typed, validated structure. Unknown keys are errors, and every key says what it means.
 
-mod blobs;
 mod door;
 mod keys;
 mod network;
@@ -14,11 +13,11 @@ use std::time::Duration;
 use florin_learning::Room;
 use florin_ledger::ethereum::Settings;
 use florin_ledger::limits::CONFIRMATIONS_MAX;
+use florin_store::bucket::BucketSettingsError;
 use serde::Deserialize;
 
-pub use blobs::Blobs;
-pub(crate) use blobs::Place;
 pub use door::{Http2, Otlp, Rate, Tls};
+pub use florin_store::bucket::Settings as Blobs;
 pub use keys::{KEYS, Key};
 pub(crate) use network::holder;
 pub use network::{BadNetwork, Network};
@@ -203,15 +202,8 @@ pub enum ConfigError {
     #[error("settings: {0} [TLS_SETTINGS]")]
     Tls(&'static str),
     /// No bucket, or something that only a bucket has.
-    #[error("settings: {key} = {value:?}: use {right} [BUCKET_SETTINGS]")]
-    Bucket {
-        /// Which key.
-        key: &'static str,
-        /// Its value.
-        value: String,
-        /// What would be right.
-        right: &'static str,
-    },
+    #[error(transparent)]
+    Bucket(#[from] BucketSettingsError),
     /// No address of a collector.
     #[error("settings: otlp.url = {0:?}: use http://HOST:PORT or https://HOST [BAD_SETTINGS]")]
     Otlp(String),

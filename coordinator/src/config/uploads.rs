@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::MIB;
-use crate::store::partial::Limits;
+use florin_store::partial::Limits;
 
 /// How much unfinished uploads may hold, and how long.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

@@ -17,9 +17,9 @@ use super::turn::{Asked, Core, Next, Turn};
 use super::valuer::ValueJob;
 use super::{Answer, Clock, Command, Copier, Question, Sequences, Vitals};
 use crate::backup::{BackupError, Moment};
-use crate::engine::Effect;
 use crate::identity::Identity;
-use crate::store::gather::Gather;
+use florin_engine::Effect;
+use florin_store::gather::Gather;
 
 /// Commands that share one fsync.
 const BATCH_MAX: usize = 256;

@@ -12,9 +12,9 @@ use florin_protocol::{Digest, Round, TaskId};
 use super::Mailbox;
 use super::delayed::{Again, Delayed};
 use super::valuer::told;
-use crate::engine::Event;
-use crate::engine::state::Past;
-use crate::store::{BlobError, Blobs};
+use florin_engine::Event;
+use florin_engine::state::Past;
+use florin_store::{BlobError, Blobs};
 
 /// The form of a round's bytes. Grows whenever [`Past`] gets other fields: blobs of every version there was stay readable.
 pub const PAST_VERSION: u32 = 1;

@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use crate::store::BlobError;
+use florin_store::BlobError;
 
 /// First wait after a failure; doubled with each further one.
 const BACKOFF_MIN: Duration = Duration::from_millis(100);

@@ -9,8 +9,8 @@ use florin_work::Committed;
 use super::Mailbox;
 use super::delayed::{Again, Delayed};
 use super::valuer::{TRIES_MAX, told};
-use crate::engine::Event;
-use crate::store::Blobs;
+use florin_engine::Event;
+use florin_store::Blobs;
 
 /// One round's rows to be shown.
 #[derive(Clone, Debug)]

@@ -3,9 +3,10 @@
 use super::archive::KeepJob;
 use super::discloser::ShowJob;
 use super::prover::Debits;
-use super::settler::{LedgerJob, settlement};
+use super::settler::LedgerJob;
 use super::valuer::ValueJob;
-use crate::engine::{Effect, Engine};
+use florin_engine::{Effect, Engine};
+use florin_ledger::Settlement;
 
 /// Something to be done outside of the engine.
 #[derive(Clone, Debug)]
@@ -45,7 +46,10 @@ impl Job {
                 let earlier = state.unsettled.range(..round).next_back();
                 let before = earlier.and_then(|(round, _)| state.past(*round));
                 let before = before.map(|past| (past.report.scope.round, past.report.payout));
-                LedgerJob::Post { settlement: settlement(&past.report, past.digest), before }
+                LedgerJob::Post {
+                    settlement: Settlement::from_report(&past.report, past.digest),
+                    before,
+                }
             }
             Effect::Finalize { task, round } => {
                 let payout = tasks.get(&task)?.past(round)?.report.payout;

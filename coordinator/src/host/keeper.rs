@@ -8,8 +8,8 @@ use florin_protocol::{Address, Digest, Market};
 
 use super::turn::replay;
 use crate::config::Journal as Settings;
-use crate::engine::{Engine, State};
-use crate::store::{Fold, Journal, OpenError, Record, Snapshot, Volume, history};
+use florin_engine::{Engine, State};
+use florin_store::{Fold, Journal, OpenError, Record, Snapshot, Volume, history};
 
 /// A snapshot is made only once the journal has grown by this part of the last one, so that a large state is not
 /// written more often than it is worth.

@@ -6,7 +6,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::turn::Asked;
 use super::{Command, Host, Question, Written, stopping};
-use crate::engine::{Engine, Event};
+use florin_engine::{Engine, Event};
 
 /// An event and a question behind it, on their way.
 pub struct Later {
@@ -121,7 +121,7 @@ mod tests {
             answer.map(|answer| send_answer.send(answer).ok());
             Outcome { written: receive_written, answer: receive_answer }
         };
-        let taken = Written { now: Tick(1), verdict: crate::engine::Verdict::New };
+        let taken = Written { now: Tick(1), verdict: florin_engine::Verdict::New };
         assert_eq!(outcome(Some(Ok(taken)), Some(7)).comes().await, Ok(7));
         assert_eq!(outcome(Some(Err(rejection())), Some(7)).comes().await, Err(rejection()));
         assert_eq!(outcome(Some(Err(rejection())), None).comes().await, Err(rejection()));

@@ -36,7 +36,7 @@ pub use discloser::ShowJob;
 pub use jobs::Job;
 pub use later::{Later, Outcome};
 pub use prover::Debits;
-pub use settler::{LedgerJob, REFUSED_WAIT, Step, settlement, step};
+pub use settler::{LedgerJob, REFUSED_WAIT, Step, step};
 pub use turn::{Append, Asked, Core, Next, Turn};
 pub use valuer::{TRIES_MAX, ValueJob, Valuer, ValuerError, WorkValuer};
 
@@ -45,9 +45,9 @@ pub(crate) use vitals::Vitals;
 use crate::backup::{BackupError, Moment};
 use crate::config::Journal as JournalSettings;
 use crate::control::Files;
-use crate::engine::{Engine, Event, Verdict};
 use crate::identity::Identity;
-use crate::store::{BlobError, Blobs, Folder, OpenError, Partials, Volume};
+use florin_engine::{Engine, Event, Verdict};
+use florin_store::{BlobError, Blobs, Folder, OpenError, Partials, Volume};
 
 /// Commands that may wait for the engine.
 pub const QUEUE_MAX: usize = 1_024;

@@ -9,8 +9,8 @@ use std::fmt;
 use florin_ledger::{Claim, Claimed, Ledger, LedgerError, Refusal};
 use florin_protocol::{Address, Round, Signer, TaskId};
 
-use crate::engine::ProofTree;
-use crate::engine::state::Standings;
+use florin_engine::ProofTree;
+use florin_engine::state::Standings;
 
 /// Debits that are looked at before other jobs have their turn.
 const AT_ONCE: usize = 32;

@@ -7,12 +7,12 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use florin_ledger::{Ledger, LedgerError, Refusal, Settlement, SettlementStatus};
-use florin_protocol::{Code, Digest, PayoutId, Report, Round, Signer, TaskId};
+use florin_protocol::{Code, PayoutId, Round, Signer, TaskId};
 
 use super::Mailbox;
 use super::delayed::{Again, Delayed, Job};
 use super::prover::{Debits, Proven};
-use crate::engine::Event;
+use florin_engine::Event;
 
 /// Pause before a refused transaction is tried again: a refusal is a fact about the ledger that only somebody else can
 /// change.
@@ -64,21 +64,6 @@ impl fmt::Display for LedgerJob {
             Self::Close { task } => write!(f, "close task {task}"),
             Self::Prove(debits) => write!(f, "prove the debits of task {}", debits.task()),
         }
-    }
-}
-
-/// The settlement that a report states. The same report gives the same settlement, whenever it is asked for.
-#[must_use]
-pub fn settlement(report: &Report, digest: Digest) -> Settlement {
-    Settlement {
-        task: report.scope.task,
-        payout: report.payout,
-        round: report.scope.round,
-        report: digest,
-        previous_root: report.root_before,
-        root: report.root,
-        data_total: report.data_total,
-        infrastructure_total: report.infrastructure_total,
     }
 }
 

@@ -10,8 +10,8 @@ use florin_protocol::{Address, Code, Digest, Market, Rejection, Round, TaskId, T
 use super::Written;
 use super::keeper::{self, with_fold};
 use super::valuer::{agrees, judge};
-use crate::engine::{Effect, Engine, Event, Verdict};
-use crate::store::{AppendError, Journal, OpenError, Record, Volume};
+use florin_engine::{Effect, Engine, Event, Verdict};
+use florin_store::{AppendError, Journal, OpenError, Record, Volume};
 
 /// Something that the engine is told.
 #[derive(Clone, Debug)]

@@ -10,8 +10,8 @@ use florin_work::{Inputs, LastUpdates, Outcome, WorkError};
 use super::Mailbox;
 use super::delayed::{Again, Delayed};
 use super::lanes::Lane;
-use crate::engine::Event;
-use crate::store::{BlobError, Blobs};
+use florin_engine::Event;
+use florin_store::{BlobError, Blobs};
 
 /// Tries of a computation that fails for no reason in its inputs, before the round is abandoned.
 pub const TRIES_MAX: u32 = 5;

@@ -7,8 +7,8 @@ use axum::extract::{Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use florin_learning::Mapped;
 use florin_protocol::{Code, Digest, Round, TaskId, TaskSpec, Tick};
+use florin_store::Mapped;
 use florin_work::Committed;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -18,11 +18,11 @@ use super::extract::At;
 use super::past::past;
 use super::resume::{Head, begin, offset_of, token_of, with_offset};
 use super::{App, Room};
-use crate::engine::state::Past;
-use crate::engine::{Engine, Event, Visibility};
-use crate::store::pack::PACKED_BYTES_MAX;
-use crate::store::partial::{Key, Upload, Wanted, Whose};
-use crate::store::{BlobError, BlobWriter, Blobs, Opened};
+use florin_engine::state::Past;
+use florin_engine::{Engine, Event, Visibility};
+use florin_store::pack::PACKED_BYTES_MAX;
+use florin_store::partial::{Key, Upload, Wanted, Whose};
+use florin_store::{BlobError, BlobWriter, Blobs, Opened};
 
 /// What a blob says it is.
 const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");

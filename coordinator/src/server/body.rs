@@ -16,8 +16,8 @@ use tokio::time::{Instant, timeout_at};
 use super::error::{ApiError, ApiResult};
 use super::resume::Head;
 use crate::config::Config;
-use crate::store::partial::Upload;
-use crate::store::{BlobError, BlobWriter, Blobs};
+use florin_store::partial::Upload;
+use florin_store::{BlobError, BlobWriter, Blobs};
 
 /// Bytes handed to the disk at once.
 const CHUNK_BYTES: usize = 256 * 1024;

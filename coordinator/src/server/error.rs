@@ -8,8 +8,8 @@ use florin_ledger::LedgerError;
 use florin_protocol::{Code, Rejection, VerifyError};
 use serde::Serialize;
 
-use crate::store::BlobError;
-use crate::store::partial::PartialError;
+use florin_store::BlobError;
+use florin_store::partial::PartialError;
 
 /// What "too many" and "not now" say about trying again, in seconds. Every rate in the settings is at least one a second, so whoever
 /// waited that long may ask again.

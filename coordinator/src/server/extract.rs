@@ -15,7 +15,7 @@ use super::App;
 use super::admit::Rates;
 use super::body::Incoming;
 use super::error::{ApiError, ApiResult};
-use crate::engine::Engine;
+use florin_engine::Engine;
 
 /// Largest JSON body of a small message, in bytes.
 pub(super) const SMALL_BYTES_MAX: usize = 64 * 1024;

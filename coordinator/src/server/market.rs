@@ -13,8 +13,8 @@ use super::App;
 use super::body::blocking;
 use super::error::{ApiError, ApiResult};
 use super::extract::{Asked, At, LARGE_BYTES_MAX, SMALL_BYTES_MAX, Said, read_whole};
-use crate::engine::{Event, Verdict};
 use crate::host::LedgerPlace;
+use florin_engine::{Event, Verdict};
 
 pub(super) async fn health() -> &'static str {
     "ok"

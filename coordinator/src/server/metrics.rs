@@ -19,9 +19,9 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::listen::Seen;
-use crate::engine::{Effect, Engine};
 use crate::host::Vitals;
-use crate::store::bucket;
+use florin_engine::{Effect, Engine};
+use florin_store::bucket;
 
 /// Bounds of the latency histograms, in seconds.
 const LATENCIES: [f64; 12] =
@@ -101,7 +101,7 @@ impl Picture {
     pub(super) fn of(engine: &Engine) -> Self {
         let tasks = || engine.state().tasks.values();
         let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
-        let budget = |task: &crate::engine::state::TaskState| {
+        let budget = |task: &florin_engine::state::TaskState| {
             [task.spec.budget.data, task.spec.budget.infrastructure]
         };
         let abandoned = tasks().flat_map(|task| &task.past).filter(|ended| !ended.settled);

@@ -53,7 +53,7 @@ pub(crate) use sweep::sweep;
 
 use crate::config::Config;
 use crate::host::{Host, LedgerPlace};
-use crate::store::FETCHES_MAX;
+use florin_store::FETCHES_MAX;
 
 /// Uploads of one sender at once.
 const UPLOADS_PER_SENDER_MAX: u32 = 4;

@@ -6,9 +6,9 @@ use florin_protocol::{Digest, Receipt, Rejection, Round, TaskId, UpdateHeader};
 use super::body::blocking_with;
 use super::error::{ApiError, ApiResult};
 use super::{App, turn_of};
-use crate::engine::Found;
-use crate::engine::state::Past;
 use crate::host::archive;
+use florin_engine::Found;
+use florin_engine::state::Past;
 
 /// What became of a work record: the units paid, or why none are.
 type Verdict = Result<u64, Rejection>;
@@ -43,7 +43,7 @@ async fn kept<T: Send + 'static>(
     let read = blocking_with(place, read).await?;
     // Whoever asks named a round, not a blob: that it is not there is our fault.
     read.map_err(|error| match error {
-        crate::store::BlobError::Missing(_) => {
+        florin_store::BlobError::Missing(_) => {
             ApiError::fault("a round that is over cannot be read", &error)
         }
         other => other.into(),

@@ -9,8 +9,8 @@ use tokio::sync::OnceCell;
 
 use super::body::blocking;
 use super::error::{ApiError, ApiResult};
-use crate::engine::{Engine, ProofTree};
 use crate::host::Host;
+use florin_engine::{Engine, ProofTree};
 
 /// Tasks whose tree is kept; the one that was asked for longest ago makes room.
 const TREES_MAX: usize = 64;

@@ -11,8 +11,8 @@ use tokio::time::timeout;
 use super::App;
 use super::body::blocking;
 use super::error::{ApiError, ApiResult};
-use crate::engine::Engine;
-use crate::store::partial::{Begun, Upload, Wanted};
+use florin_engine::Engine;
+use florin_store::partial::{Begun, Upload, Wanted};
 
 /// Where an upload goes on, or how many of its bytes are here: the name that the IETF's draft on resumable uploads uses.
 pub(super) const UPLOAD_OFFSET: HeaderName = HeaderName::from_static("upload-offset");

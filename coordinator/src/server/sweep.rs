@@ -7,8 +7,8 @@ use tokio::time::{sleep, timeout};
 
 use super::App;
 use super::body::blocking;
-use crate::engine::Engine;
-use crate::store::partial::{Key, Whose};
+use florin_engine::Engine;
+use florin_store::partial::{Key, Whose};
 
 /// How often it is looked whether something is too old; a change of a task is looked at sooner.
 const EVERY: Duration = Duration::from_secs(60);

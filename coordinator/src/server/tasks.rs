@@ -19,8 +19,8 @@ use super::error::{ApiError, ApiResult};
 use super::extract::{Asked, At, SMALL_BYTES_MAX, Said, Verified, check_task};
 use super::past::past;
 use crate::config::{Config, MIB, WAIT_MS_MAX};
-use crate::engine::state::Past;
-use crate::engine::{Event, Verdict};
+use florin_engine::state::Past;
+use florin_engine::{Event, Verdict};
 
 pub(super) async fn publish(
     State(app): State<App>,

@@ -3,12 +3,12 @@
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
-use florin_learning::Mapped;
 use florin_protocol::limits::HEADER_BYTES_MAX;
 use florin_protocol::{
     Canonical, Code, Digest, Receipt, Rejection, Signed, TaskId, TaskSpec, Tick, UpdateHeader,
     UploadState,
 };
+use florin_store::Mapped;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -17,10 +17,10 @@ use super::error::{ApiError, ApiResult};
 use super::extract::{At, Verified, check_task, verify_and};
 use super::resume::{Head, begin, offset_of, with_offset};
 use super::{App, Room, past};
-use crate::engine::{Engine, Event, Verdict};
-use crate::store::BlobError;
-use crate::store::pack::PACKED_BYTES_MAX;
-use crate::store::partial::{Key, Upload, Wanted, Whose};
+use florin_engine::{Engine, Event, Verdict};
+use florin_store::BlobError;
+use florin_store::pack::PACKED_BYTES_MAX;
+use florin_store::partial::{Key, Upload, Wanted, Whose};
 
 /// An update: length of the signed header, the header, then the delta's bytes from the request's offset on.
 pub(super) async fn take_update(

@@ -17,7 +17,7 @@ use super::error::{ApiError, ApiResult};
 use super::extract::{Asked, Verified};
 use super::{App, past};
 use crate::config::WAIT_MS_MAX;
-use crate::engine::Event;
+use florin_engine::Event;
 
 /// How long to wait for an order.
 #[derive(Deserialize)]

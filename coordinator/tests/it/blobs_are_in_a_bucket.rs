@@ -11,9 +11,9 @@ use axum::http::StatusCode;
 use florin_coordinator::backup::{self, BackupError};
 use florin_coordinator::check::check;
 use florin_coordinator::config::Blobs;
-use florin_coordinator::store::Blobs as Store;
 use florin_coordinator::{Bucket, BucketError, Valuer, ValuerError};
 use florin_protocol::*;
+use florin_store::Blobs as Store;
 use florin_work::Outcome;
 
 use crate::bucket_service::{Door, service};
@@ -110,7 +110,7 @@ async fn a_market_whose_folder_lost_its_blobs_has_them_from_the_bucket() {
         let visible = shop.host.read(move |engine, _| engine.visibility(digest)).await.unwrap();
         let (status, bytes) = shop.send("GET", &format!("blobs/{digest}"), Body::empty()).await;
         match visible {
-            florin_coordinator::engine::Visibility::Public => {
+            florin_engine::Visibility::Public => {
                 assert_eq!((status, blob_digest(&bytes)), (StatusCode::OK, digest));
             }
             _ => assert_eq!(blob_digest(&shop.host.blobs().read(digest).unwrap()), digest),

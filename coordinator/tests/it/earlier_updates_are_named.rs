@@ -1,7 +1,7 @@
 //! What a round's updates are held against: all that was shown since the model last got better, whatever the rounds
 //! came to that showed it.
 
-use florin_coordinator::engine::{Engine, Event};
+use florin_engine::{Engine, Event};
 use florin_protocol::*;
 
 use crate::support::*;

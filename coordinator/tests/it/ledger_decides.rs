@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use florin_coordinator::engine::{Effect, Event, Verdict};
+use florin_engine::{Effect, Event, Verdict};
 use florin_protocol::*;
 
 use crate::replay_equals_live::besides;

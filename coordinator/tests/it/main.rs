@@ -12,7 +12,6 @@ mod earlier_updates_are_named;
 mod http2_has_the_same_limits;
 mod ledger_decides;
 mod limits_hold;
-mod meddled;
 mod money_moves;
 mod nobody_blocks_others;
 mod operators_see_what_happens;
@@ -32,6 +31,3 @@ mod the_clock_may_jump;
 mod the_document_is_the_interface;
 mod tls_is_spoken;
 mod uploads_go_on;
-
-// What `meddled` works with, here and in the store's own tests.
-use florin_coordinator::store::{Disk, Local, Source, Volume};

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use florin_coordinator::engine::{Found, claim_proof};
 use florin_coordinator::host::archive;
 use florin_coordinator::{
     App, Config, Folder, Host, LedgerDoor, LedgerPlace, Parts, SystemClock, host, router,
 };
+use florin_engine::{Found, claim_proof};
 use florin_ledger::{Claim, Genesis, Ledger, LocalChain, Terms};
 use florin_protocol::*;
 use tower::ServiceExt;

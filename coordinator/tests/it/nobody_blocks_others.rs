@@ -5,12 +5,10 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use axum::body::Body;
-use florin_coordinator::engine::{
-    Effect, Event, REGISTRATION_MS_MAX, REGISTRATIONS_MAX, TASKS_MAX, Verdict,
-};
-use florin_coordinator::store::Blobs;
 use florin_coordinator::{Valuer, ValuerError, WAITING_THREADS_MAX};
+use florin_engine::{Effect, Event, REGISTRATION_MS_MAX, REGISTRATIONS_MAX, TASKS_MAX, Verdict};
 use florin_protocol::*;
+use florin_store::Blobs;
 use florin_work::Outcome;
 
 use crate::shop::*;

@@ -6,20 +6,20 @@ use std::sync::{Arc, Mutex};
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode};
 use florin_coordinator::config::Journal;
-use florin_coordinator::engine::Event;
 use florin_coordinator::host::Running;
-use florin_coordinator::store::Volume;
 use florin_coordinator::{App, Config, Folder, Host, router};
+use florin_engine::Event;
 use florin_protocol::Role;
+use florin_store::Volume;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tower::ServiceExt;
 
 use crate::limits_hold::{rest, serve};
-use crate::meddled::{Doing, Meddled, Refused};
 use crate::restart_continues::{new_ledger, parts};
 use crate::shop::{Shop, digits_spec};
 use crate::support::*;
+use florin_store::meddled::{Doing, Meddled, Refused};
 
 const SOON: std::time::Duration = std::time::Duration::from_secs(20);
 

@@ -1,7 +1,7 @@
 //! State is the fold of the journal: replayed, it is the same; and no order of messages breaks a rule.
 
-use florin_coordinator::engine::state::State;
-use florin_coordinator::engine::{Applied, Effect, Engine, Event, Verdict};
+use florin_engine::state::State;
+use florin_engine::{Applied, Effect, Engine, Event, Verdict};
 use florin_protocol::*;
 use proptest::prelude::*;
 

@@ -123,7 +123,7 @@ async fn work(record: &mut Record, task: TaskId, query: &Signed<WorkQuery>) {
 }
 
 /// What the coordinator knows, but for its clock and how often it was asked.
-async fn state(shop: &Shop) -> florin_coordinator::engine::state::State {
+async fn state(shop: &Shop) -> florin_engine::state::State {
     shop.host.read(|engine, _| engine.state().clone()).await.unwrap()
 }
 

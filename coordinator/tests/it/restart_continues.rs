@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use borsh::BorshDeserialize;
 use florin_coordinator::config::Journal;
-use florin_coordinator::engine::state::TaskState;
-use florin_coordinator::engine::{Effect, Engine, Event};
 use florin_coordinator::host::{ManualClock, Running};
-use florin_coordinator::store::{Blobs, Record};
 use florin_coordinator::{Folder, Host, Parts, Valuer, ValuerError};
+use florin_engine::state::TaskState;
+use florin_engine::{Effect, Engine, Event};
 use florin_protocol::*;
+use florin_store::{Blobs, Record};
 use florin_work::Outcome;
 
-use crate::meddled::Meddled;
 use crate::support::*;
+use florin_store::meddled::Meddled;
 
 /// Values a round by its order alone, after failing as often as it is told to. In the first round somebody does harm.
 struct FromOrder {

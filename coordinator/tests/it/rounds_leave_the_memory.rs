@@ -6,10 +6,10 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::StatusCode;
 use florin_coordinator::check::check;
-use florin_coordinator::engine::state::Past;
-use florin_coordinator::engine::{Effect, Engine, Event, Found};
 use florin_coordinator::host::archive;
 use florin_coordinator::host::keeper::to_bytes;
+use florin_engine::state::Past;
+use florin_engine::{Effect, Engine, Event, Found};
 use florin_protocol::*;
 
 use crate::replays_are_refused::{Record, first_round, json};

@@ -2,7 +2,7 @@
 
 use axum::body::{Body, Bytes};
 use axum::http::StatusCode;
-use florin_coordinator::engine::Event;
+use florin_engine::Event;
 use florin_learning::EngineKind;
 use florin_protocol::*;
 use florin_work::{AuditInputs, Inputs, LastUpdates, audit_round};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use florin_coordinator::engine::{Effect, Engine, Event, Verdict};
+use florin_engine::{Effect, Engine, Event, Verdict};
 use florin_protocol::*;
 
 use crate::support::*;

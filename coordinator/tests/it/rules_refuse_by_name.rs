@@ -1,7 +1,7 @@
 //! Every rule of a round, as tables: what is said, and the code it is refused with.
 
-use florin_coordinator::engine::state::Stage;
-use florin_coordinator::engine::{Effect, Event, ProofTree, Verdict, Visibility};
+use florin_engine::state::Stage;
+use florin_engine::{Effect, Event, ProofTree, Verdict, Visibility};
 use florin_protocol::*;
 
 use crate::support::*;

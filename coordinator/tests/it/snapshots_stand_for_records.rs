@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use florin_coordinator::config::Journal as Settings;
-use florin_coordinator::engine::{Engine, Event};
 use florin_coordinator::host::keeper::{STATE_VERSION, to_bytes, with_fold};
-use florin_coordinator::store::{Journal, Local, Record, Snapshot, Volume, history};
+use florin_engine::{Engine, Event};
 use florin_protocol::*;
+use florin_store::{Journal, Local, Record, Snapshot, Volume, history};
 use proptest::prelude::*;
 
 use crate::replay_equals_live::{Step, step};

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use alloy_signer::SignerSync;
 use alloy_signer_local::PrivateKeySigner;
 use florin_coordinator::LedgerPlace;
-use florin_coordinator::engine::{Applied, Effect, Engine, Event};
+use florin_engine::{Applied, Effect, Engine, Event};
 use florin_learning::Dataset;
 use florin_learning::data::canonical_bytes;
 use florin_ledger::{
@@ -153,7 +153,7 @@ impl World {
     /// Tells the engine, and keeps what would be journaled.
     pub(crate) fn tell(&mut self, event: Event) -> Result<Applied, Rejection> {
         let applied = self.engine.apply(&event, self.now)?;
-        if applied.verdict == florin_coordinator::engine::Verdict::New {
+        if applied.verdict == florin_engine::Verdict::New {
             self.journal.push((self.now, event));
         }
         Ok(applied)

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::sync::Arc;
 
-use florin_coordinator::engine::Event;
+use florin_engine::Event;
 use florin_protocol::{Round, Tick};
 
 use crate::restart_continues::{Coordinator, ends, events, new_ledger, posted, start, start_at};

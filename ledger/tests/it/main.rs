@@ -2,7 +2,5 @@
 #![allow(missing_docs)]
 #![allow(clippy::disallowed_methods, reason = "tests unwrap, and the model keeps small integers")]
 
-mod anvil;
-mod ethereum;
 mod model;
 mod remote;

@@ -2,8 +2,7 @@
 
 use std::collections::VecDeque;
 
-use florin_coordinator::engine::{Effect, Event, ProofTree};
-use florin_coordinator::host::settlement;
+use florin_engine::{Effect, Event, ProofTree};
 use florin_learning::mapped::MEMORY;
 use florin_ledger::limits::PENDING_MAX;
 use florin_ledger::state::ApplyError;
@@ -71,7 +70,7 @@ impl Market {
                 let state = self.engine.state().tasks.get(&task);
                 let past = state.and_then(|state| state.past(round));
                 let past = past.ok_or(MarketError::Missing("the round's report"))?;
-                let settlement = settlement(&past.report, past.digest);
+                let settlement = Settlement::from_report(&past.report, past.digest);
                 self.post(settlement)?;
                 Some(Event::SettlementPosted { task, round })
             }

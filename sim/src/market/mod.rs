@@ -6,7 +6,7 @@ mod spec;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use florin_coordinator::engine::{Engine, Event};
+use florin_engine::{Engine, Event};
 use florin_learning::Reference;
 use florin_ledger::state::{ApplyError, State as Books, apply};
 use florin_ledger::{Action, Outcome, Terms, Transaction};

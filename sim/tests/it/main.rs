@@ -4,7 +4,6 @@
 
 mod attacks_are_searched_for;
 mod experiments_repeat;
-mod faults;
 mod files_are_read_strictly;
 mod games_are_replayed;
 mod nothing_is_lost_from_sight;

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, anyhow, ensure};
-use florin_coordinator::engine::state::Stage;
-use florin_coordinator::engine::{Effect, Engine, Event};
 use florin_coordinator::host::keeper::{to_bytes, with_fold};
-use florin_coordinator::store::{Journal, Local, Record, Snapshot, Volume, history, snapshot};
+use florin_engine::state::Stage;
+use florin_engine::{Effect, Engine, Event};
 use florin_ledger::conformance::TestSigner;
 use florin_protocol::{
     Address, Aggregation, Amount, Budget, ChainId, Commit, DataSchema, Digest, Enrol, Estimator,
@@ -17,6 +16,7 @@ use florin_protocol::{
     Registration, Role, RoundRules, SPEC_VERSION, Scored, Signed, TaskId, TaskSpec, Tick, Training,
     Treatment, UpdateFormat, UpdateHeader, Valuation, WorkResult, blob_digest,
 };
+use florin_store::{Journal, Local, Record, Snapshot, Volume, history, snapshot};
 
 use super::Row;
 
@@ -64,10 +64,7 @@ pub(super) fn run() -> anyhow::Result<Vec<Row>> {
     ])
 }
 
-fn timed(
-    volume: &Arc<dyn Volume>,
-    live: &Engine,
-) -> anyhow::Result<(f64, florin_coordinator::store::Since)> {
+fn timed(volume: &Arc<dyn Volume>, live: &Engine) -> anyhow::Result<(f64, florin_store::Since)> {
     let begun = Instant::now();
     let (engine, journal) = opened(volume)?;
     let took = begun.elapsed().as_secs_f64();

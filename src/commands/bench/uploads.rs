@@ -8,12 +8,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use florin_learning::Mapped;
 use florin_participant::Client;
 use florin_protocol::{
     Canonical, Commit, Digest, Offer, Phase, Signed, Signer, TaskSpec, Tick, UpdateHeader,
     blob_digest,
 };
+use florin_store::Mapped;
 
 use super::Row;
 use super::server::load;

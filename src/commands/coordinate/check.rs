@@ -4,10 +4,10 @@ use std::path::Path;
 
 use florin_coordinator::check::{self, Finding, Findings, Verdict};
 use florin_coordinator::identity::Identity;
-use florin_coordinator::store::lock_to_look;
 use florin_coordinator::{Bucket, Config};
 use florin_ledger::{ChainError, LocalChain, Verification};
 use florin_protocol::{Address, Digest};
+use florin_store::lock_to_look;
 use serde_json::json;
 
 use crate::cli::JsonArg;

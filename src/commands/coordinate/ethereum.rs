@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use florin_coordinator::LedgerPlace;
-use florin_ledger::ethereum::{Endpoint, EthereumLedger, Settings, chain_id};
 use florin_ledger::{Ledger, LedgerError};
+use florin_ledger_ethereum::{Endpoint, EthereumLedger, Settings, chain_id};
 use florin_participant::{Patience, Shutdown, Wallet, patiently};
 use florin_protocol::Market;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use florin_ledger::ethereum::{
+use florin_ledger_ethereum::{
     Deployment, Endpoint, Settings, Spent, Token, chain_id, deploy, spent,
 };
 use florin_protocol::{Address, Signer};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use florin_ledger::LedgerError;
-use florin_ledger::ethereum::Endpoint;
-use florin_ledger::ethereum::verify::{Verification, verify as verify_events};
+use florin_ledger_ethereum::Endpoint;
+use florin_ledger_ethereum::verify::{Verification, verify as verify_events};
 use serde_json::json;
 
 use super::Found;

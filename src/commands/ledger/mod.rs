@@ -7,7 +7,7 @@ mod status;
 
 use std::sync::Arc;
 
-use florin_ledger::ethereum::{Deployment, HttpEndpoint, Settings};
+use florin_ledger_ethereum::{Deployment, HttpEndpoint, Settings};
 use florin_protocol::LedgerInfo;
 
 use crate::chain;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use florin_ledger::ethereum::Endpoint;
-use florin_ledger::ethereum::verify::{Survey, survey};
+use florin_ledger_ethereum::Endpoint;
+use florin_ledger_ethereum::verify::{Survey, survey};
 use florin_protocol::Amount;
 use serde_json::json;
 

@@ -3,8 +3,8 @@
 use std::io::IsTerminal;
 use std::ops::Range;
 
+use florin_faults::{CastError, Played, Rules, play, play_all};
 use florin_protocol::{Digest, blob_digest};
-use florin_sim::faults::{CastError, Played, Rules, play, play_all};
 use florin_sim::results::counted;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn of_many_failed_seeds_the_first_are_kept_and_all_are_counted() {
-        let rules = Rules { rounds: 1, bug: Some(florin_sim::faults::Bug::PayoutRounding) };
+        let rules = Rules { rounds: 1, bug: Some(florin_faults::Bug::PayoutRounding) };
         let play = |seeds, watch: &(dyn Fn(usize) + Sync)| play_all(seeds, rules, 2, watch);
         let sums = summed(1..61, CHUNK, &|_| {}, &play).unwrap();
         assert!(sums.violated > SHOWN as u64, "{sums:?}");

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use florin_ledger::ethereum::Deployment;
+use florin_ledger_ethereum::Deployment;
 
 use crate::demo::on_chain::{OnChain, Settled};
 use crate::show;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use florin_ledger::ethereum::Deployment;
 use florin_ledger::{TaskState, Terms};
+use florin_ledger_ethereum::Deployment;
 use florin_protocol::{
     Address, ChainId, Digest, Entry, Evidence, HoldoutRound, Infrastructure, Line, Market, Metrics,
     PayoutId, Reason, Report, Round, RoundOutcome, Scope, Scored, TaskId, Tick, Valuation,

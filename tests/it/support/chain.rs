@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use florin_ledger::Ledger;
-use florin_ledger::ethereum::{
+use florin_ledger_ethereum::{
     Deployment, Endpoint, EthereumLedger, HttpEndpoint, Settings, Token, deploy,
 };
 use florin_participant::{Secret, Strength, Wallet};

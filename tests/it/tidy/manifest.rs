@@ -3,21 +3,27 @@
 /// One crate's manifest.
 pub(crate) struct Manifest {
     pub(crate) name: String,
-    /// Dependencies of every kind and target, by the name of the crate they come from.
+    /// Dependencies of every target that the crate itself has, by the name of the crate they come from.
     pub(crate) dependencies: Vec<String>,
+    /// Those that only tests, examples and benchmarks have.
+    pub(crate) dev_dependencies: Vec<String>,
     pub(crate) has_workspace_lints: bool,
 }
 
 impl Manifest {
     pub(crate) fn parse(text: &str) -> Self {
-        let mut manifest =
-            Self { name: String::new(), dependencies: Vec::new(), has_workspace_lints: false };
+        let mut manifest = Self {
+            name: String::new(),
+            dependencies: Vec::new(),
+            dev_dependencies: Vec::new(),
+            has_workspace_lints: false,
+        };
         let mut section = String::new();
         for line in text.lines().map(str::trim).filter(|line| !line.starts_with('#')) {
             if let Some(header) = line.strip_prefix('[') {
                 section = header.trim_end_matches(']').to_owned();
                 if let Some(name) = named_in_header(&section) {
-                    manifest.dependencies.push(name.to_owned());
+                    manifest.add(&section, name);
                 }
                 continue;
             }
@@ -32,10 +38,21 @@ impl Manifest {
             if is_dependencies(&section) {
                 let plain = key.split('.').next().unwrap_or(key);
                 let renamed = value.split("package").nth(1).and_then(|rest| rest.split('"').nth(1));
-                manifest.dependencies.push(renamed.unwrap_or(unquoted(plain)).to_owned());
+                manifest.add(&section, renamed.unwrap_or(unquoted(plain)));
             }
         }
         manifest
+    }
+
+    fn add(&mut self, section: &str, name: &str) {
+        let is_dev = section.split('.').any(|part| part == "dev-dependencies");
+        let list = if is_dev { &mut self.dev_dependencies } else { &mut self.dependencies };
+        list.push(name.to_owned());
+    }
+
+    /// Dependencies of every kind and target.
+    pub(crate) fn all_dependencies(&self) -> impl Iterator<Item = &String> {
+        self.dependencies.iter().chain(&self.dev_dependencies)
     }
 }
 

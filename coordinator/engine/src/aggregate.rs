@@ -1,0 +1,187 @@
+//! The work's result becomes the round's report. Pay is decided by [`close_round`] and nothing else.
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use florin_protocol::pay::Work;
+use florin_protocol::{
+    AbandonReason, Amount, Canonical, Closing, Code, Digest, PayError, Rejection, Report, Round,
+    RoundOutcome, TaskId, Tick, WorkResult, close_round,
+};
+
+use super::event::Verdict;
+use super::state::{Ended, Past, Running, Stage, TaskState};
+use super::{Engine, reject};
+
+impl Engine {
+    pub(super) fn check_valued(
+        &self,
+        id: TaskId,
+        round: Round,
+        result: &WorkResult,
+        paid: Option<Digest>,
+    ) -> Result<Verdict, Rejection> {
+        let task = self.task(id)?;
+        let Some(running) = valuing(task, round).filter(|running| running.order.is_some()) else {
+            return reject(Code::WorkGone, format!("round {round} is not being valued"));
+        };
+        if running.held.is_some() {
+            return Ok(Verdict::Repeat);
+        }
+        let scored = result.valuation.scores.iter().map(|score| score.account);
+        if !scored.eq(running.updates.keys().copied()) {
+            let message = "the scores are not those of the round's updates, in their order";
+            return reject(Code::WorkWrong, message);
+        }
+        if paid.is_some_and(|paid| !running.records.iter().any(|(record, _)| *record == paid)) {
+            return reject(Code::WorkGone, "no such record was taken");
+        }
+        let work = running.work(paid, result);
+        match task.report(running, Ok(result), &work) {
+            Ok(_) => Ok(Verdict::New),
+            Err(error) => reject(Code::Internal, error.to_string()),
+        }
+    }
+
+    pub(super) fn check_failed(&self, id: TaskId, round: Round) -> Result<Verdict, Rejection> {
+        match valuing(self.task(id)?, round) {
+            Some(_) => Ok(Verdict::New),
+            None => reject(Code::WorkGone, format!("round {round} is not being valued")),
+        }
+    }
+}
+
+fn valuing(task: &TaskState, round: Round) -> Option<&Running> {
+    match &task.stage {
+        Stage::Valuing(running) if running.offer.scope.round == round => Some(running),
+        _ => None,
+    }
+}
+
+impl Running {
+    /// The one piece of verified work, if a provider did it.
+    fn work(&self, paid: Option<Digest>, result: &WorkResult) -> Vec<Work> {
+        let found = self.records.iter().find(|(record, _)| Some(*record) == paid);
+        let line = |(record, said): &(Digest, florin_protocol::Signed<_>)| -> Work {
+            let said: &florin_protocol::WorkRecord = &said.body;
+            (said.provider, *record, result.valuation.units)
+        };
+        found.map(line).into_iter().collect()
+    }
+}
+
+impl TaskState {
+    fn report(
+        &self,
+        running: &Running,
+        result: Result<&WorkResult, AbandonReason>,
+        work: &[Work],
+    ) -> Result<Report, PayError> {
+        close_round(&Closing {
+            spec: &self.spec,
+            offer: &running.offer,
+            before: self.last().map(|past| &past.report),
+            commits: &running.said(),
+            entries: &self.entries(running),
+            missing: &running.missing(),
+            rows: &running.drawn,
+            result,
+            work,
+        })
+    }
+
+    /// There is a result. Who has the order and did not answer yet may still be paid for agreeing with it.
+    pub(super) fn valued(
+        &mut self,
+        result: &WorkResult,
+        paid: Option<Digest>,
+        wrong: &[Digest],
+        now: Tick,
+    ) {
+        if let Some(running) = self.running_mut() {
+            running.wrong.extend(wrong);
+            running.held = Some(Box::new(result.clone()));
+            self.finish_or_wait(paid, now);
+        }
+    }
+
+    /// Ends the round with the result that is held, unless an agreeing record is still waited for.
+    pub(super) fn finish_or_wait(&mut self, paid: Option<Digest>, now: Tick) {
+        if paid.is_none() && self.running().is_some_and(|running| running.awaits_records(now)) {
+            return;
+        }
+        let Some(mut running) = self.take_running() else {
+            return;
+        };
+        let report = running.held.take().map(|result| {
+            let work = running.work(paid, &result);
+            self.report(&running, Ok(&result), &work)
+        });
+        match report {
+            Some(Ok(report)) => self.finish(&running, report, now),
+            // The check made the same report and found it sound.
+            _ => self.abandon(&running, AbandonReason::ValuationFailed, now),
+        }
+    }
+
+    pub(super) fn valuation_failed(&mut self, now: Tick) {
+        if let Some(running) = self.take_running() {
+            self.abandon(&running, AbandonReason::ValuationFailed, now);
+        }
+    }
+
+    pub(super) fn abandon_too_few(&mut self, running: &Running, now: Tick) {
+        let got = u32::try_from(running.updates.len()).unwrap_or(u32::MAX);
+        let needed = self.spec.rounds.cohort_min;
+        self.abandon(running, AbandonReason::TooFewUpdates { got, needed }, now);
+    }
+
+    fn abandon(&mut self, running: &Running, reason: AbandonReason, now: Tick) {
+        match self.report(running, Err(reason), &[]) {
+            Ok(report) => self.finish(running, report, now),
+            // Without scores there is no arithmetic that could fail; if it does, nothing more is paid.
+            Err(_) => self.end(),
+        }
+    }
+
+    /// The round has its report. Its updates and its model become public.
+    fn finish(&mut self, running: &Running, report: Report, now: Tick) {
+        if running.order.is_some() {
+            // Forgotten until they ask again: nobody waits for a provider twice.
+            self.providers.retain(|provider| running.answered(*provider));
+        }
+        for line in report.lines.iter().filter(|line| !line.debit.is_zero()) {
+            if let Some(bond) = self.enrolled.get_mut(&line.account) {
+                *bond = bond.minus(line.debit).unwrap_or(Amount::ZERO);
+            }
+        }
+        self.public.insert(report.model);
+        self.public.extend(report.entries.iter().map(|entry| entry.update));
+        let settled = report.outcome == RoundOutcome::Settled;
+        let round = report.scope.round;
+        self.paid = [report.data_total, report.infrastructure_total];
+        self.exposed.extend(&report.holdout.rows);
+        self.earlier.pass(&report);
+        self.authors.extend(running.records.iter().map(|(_, record)| record.body.provider));
+        let digest = report.digest();
+        self.past.push(Ended { report: digest, model: report.model, settled, kept: None });
+        let past = Past {
+            offer: running.offer.clone(),
+            digest,
+            report,
+            shown: running.order.as_ref().map(|order| order.holdout),
+            updates: running.updates.values().cloned().collect(),
+            records: running.records.clone(),
+            wrong: running.wrong.clone(),
+        };
+        self.whole.insert(round, past);
+        if settled {
+            self.unsettled.insert(round, false);
+            self.stage = Stage::Settling;
+        } else {
+            self.next_round(now);
+        }
+    }
+}

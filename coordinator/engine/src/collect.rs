@@ -1,0 +1,274 @@
+//! Commits, then reveals. At its deadline a message is in time; one millisecond later it is not.
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::vec::Vec;
+
+use florin_protocol::{
+    Address, Amount, Canonical, Code, Commit, Digest, Receipt, Rejection, Role, Round, Scope,
+    Signed, TaskId, Tick, UpdateHeader, UpdateId,
+};
+
+use super::enrol::expired;
+use super::event::Verdict;
+use super::state::{Running, Stage, TakenCommit, TakenUpdate, TaskState};
+use super::{Engine, REFUSALS_MAX, reject};
+
+impl Engine {
+    pub(super) fn check_committed(
+        &self,
+        said: &Commit,
+        bond: Amount,
+        now: Tick,
+    ) -> Result<Verdict, Rejection> {
+        let (task, running) = self.check_scope(&said.scope, said.sender, said.offer)?;
+        if let Some(taken) = running.commits.get(&said.sender) {
+            if taken.commit.body == *said {
+                return Ok(Verdict::Repeat);
+            }
+            let message = "another commit of yours was taken for this round; only the first counts";
+            return reject(Code::Conflicting, message);
+        }
+        let by = running.offer.commit_by;
+        if !matches!(task.stage, Stage::Committing(_)) {
+            let message = format!("commits of round {} are closed", said.scope.round);
+            return reject(Code::DeadlinePassed, message);
+        }
+        if now > by {
+            return reject(
+                Code::DeadlinePassed,
+                format!("commits were due by {by}, and it is {now}"),
+            );
+        }
+        task.bond_at_risk(said.sender, bond)?;
+        Ok(Verdict::New)
+    }
+
+    pub(super) fn check_revealed(
+        &self,
+        said: &UpdateHeader,
+        now: Tick,
+    ) -> Result<Verdict, Rejection> {
+        if self.receipt(said.scope, said.sender, said.digest()).is_some() {
+            return Ok(Verdict::Repeat);
+        }
+        let (task, running) = self.check_scope(&said.scope, said.sender, said.offer)?;
+        if said.base_model != running.offer.base_model {
+            let message = format!(
+                "trained from model {}, but the offer's is {}",
+                said.base_model, running.offer.base_model
+            );
+            return reject(Code::WrongBaseModel, message);
+        }
+        if !said.rows_allowed() {
+            let message = format!("{} rows cannot be declared: use 1 to 1000000000", said.rows);
+            return reject(Code::BadRows, message);
+        }
+        if now > said.expires {
+            return expired("the update's header", said.expires, now);
+        }
+        check_length(said.bytes, task.update_bytes)?;
+        check_reveal_phase(task, running, now)?;
+        let Some(taken) = running.commits.get(&said.sender) else {
+            let message = "no commit of yours was taken for this round, so no update can be";
+            return reject(Code::NotCommitted, message);
+        };
+        if running.updates.contains_key(&said.sender) {
+            let message = "another update of yours was taken for this round; only the first counts";
+            return reject(Code::Conflicting, message);
+        }
+        if taken.commit.body.commitment != said.commitment() {
+            let message = "update, salt and sender do not hash to what you committed to";
+            return reject(Code::CommitMismatch, message);
+        }
+        Ok(Verdict::New)
+    }
+
+    /// What commits and updates have in common: market, task, round, sender and offer.
+    fn check_scope(
+        &self,
+        scope: &Scope,
+        sender: Address,
+        offer: Digest,
+    ) -> Result<(&TaskState, &Running), Rejection> {
+        self.check_market(scope.market)?;
+        let task = self.task(scope.task)?;
+        self.check_registration_of(sender, Role::Participant)?;
+        let running = task.running().filter(|running| running.offer.scope.round == scope.round);
+        let Some(running) = running else {
+            return wrong_round(task, scope.round);
+        };
+        if !running.asked(sender) {
+            if !task.enrolled.contains_key(&sender) {
+                let message = format!("{sender} is not enrolled in task {}", scope.task.short());
+                return reject(Code::NotEnrolled, message);
+            }
+            let message = format!("{sender} was not asked in round {}", scope.round);
+            return reject(Code::NotSelected, message);
+        }
+        if offer != running.offer_digest {
+            let message = format!(
+                "answers offer {}, but round {} has offer {}",
+                offer.short(),
+                scope.round,
+                running.offer_digest.short()
+            );
+            return reject(Code::WrongRound, message);
+        }
+        Ok((task, running))
+    }
+
+    pub(super) fn check_refused(
+        &self,
+        id: TaskId,
+        round: Round,
+        sender: Address,
+    ) -> Result<Verdict, Rejection> {
+        let task = self.task(id)?;
+        let Stage::Revealing(running) = &task.stage else {
+            return Ok(Verdict::Repeat);
+        };
+        let counts = running.offer.scope.round == round
+            && running.commits.contains_key(&sender)
+            && !running.updates.contains_key(&sender)
+            && running.refused.get(&sender).is_none_or(|(_, times)| *times < REFUSALS_MAX);
+        Ok(if counts { Verdict::New } else { Verdict::Repeat })
+    }
+
+    /// The receipt of an update that was taken: always the same for the same update. `None` for one of a round that is
+    /// not here whole: [`Past::receipt`](super::state::Past::receipt) has it.
+    #[must_use]
+    pub fn receipt(&self, scope: Scope, sender: Address, update: UpdateId) -> Option<Receipt> {
+        let task = self.state.tasks.get(&scope.task).filter(|_| scope.market == self.market)?;
+        let running = task.running().filter(|running| running.offer.scope.round == scope.round);
+        let Some(running) = running else {
+            return task.past(scope.round)?.receipt(scope, sender, update);
+        };
+        let (taken, commit) = (running.updates.get(&sender)?, running.commits.get(&sender)?);
+        let receipt = Receipt { scope, sender, update, at: taken.at, order: commit.order };
+        (taken.id == update).then_some(receipt)
+    }
+}
+
+fn wrong_round<T>(task: &TaskState, said: Round) -> Result<T, Rejection> {
+    if task.is_over() {
+        return reject(Code::TaskClosed, format!("task {} has no more rounds", task.id.short()));
+    }
+    let now = match task.running() {
+        Some(running) => format!("round {} is running", running.offer.scope.round),
+        None => format!("round {} has not opened yet", task.current_round()),
+    };
+    reject(Code::WrongRound, format!("said for round {said}, but {now}"))
+}
+
+fn check_length(said: u64, right: u64) -> Result<(), Rejection> {
+    let message = format!("an update of this task has {right} bytes, not {said}");
+    match said.cmp(&right) {
+        core::cmp::Ordering::Equal => Ok(()),
+        core::cmp::Ordering::Greater => reject(Code::TooLarge, message),
+        core::cmp::Ordering::Less => reject(Code::Truncated, message),
+    }
+}
+
+fn check_reveal_phase(task: &TaskState, running: &Running, now: Tick) -> Result<(), Rejection> {
+    let by = running.offer.reveal_by;
+    match task.stage {
+        Stage::Committing(_) => reject(
+            Code::TooEarly,
+            "commits are still open: upload when they are closed, so that nobody can copy you",
+        ),
+        Stage::Revealing(_) if now <= by => Ok(()),
+        _ => reject(Code::DeadlinePassed, format!("updates were due by {by}, and it is {now}")),
+    }
+}
+
+impl TaskState {
+    pub(super) fn commit(&mut self, commit: &Signed<Commit>, bond: Amount, now: Tick) {
+        let sender = commit.body.sender;
+        let bond = bond.minus(self.pending_debits(sender)).unwrap_or(Amount::ZERO);
+        self.enrolled.insert(sender, bond);
+        let target = usize::try_from(self.spec.rounds.cohort_target).unwrap_or(usize::MAX);
+        let Some(running) = self.running_mut() else {
+            return;
+        };
+        let order = u32::try_from(running.commits.len()).unwrap_or(u32::MAX).saturating_add(1);
+        running.commits.insert(sender, TakenCommit { commit: commit.clone(), bond, order });
+        let taken = running.commits.len();
+        if taken >= target || taken == running.offer.cohort.len() {
+            self.close_commits(now);
+        }
+    }
+
+    pub(super) fn reveal(&mut self, header: &Signed<UpdateHeader>, now: Tick) {
+        let Some(running) = self.running_mut() else {
+            return;
+        };
+        let taken = TakenUpdate { header: header.clone(), id: header.body.digest(), at: now };
+        running.updates.insert(header.body.sender, taken);
+        if running.updates.len() == running.commits.len() {
+            self.close_reveals(now);
+        }
+    }
+
+    pub(super) fn refuse(&mut self, sender: Address, code: Code) {
+        if let Some(running) = self.running_mut() {
+            let (last, times) = running.refused.entry(sender).or_insert((code, 0));
+            *last = code;
+            *times = times.saturating_add(1);
+        }
+    }
+
+    /// The time for commits is over. Who gave none is not asked again before it enrols again: somebody who never
+    /// answers would hold up every round.
+    pub(super) fn commits_due(&mut self, now: Tick) {
+        if let Some(running) = self.running() {
+            let cohort = running.offer.cohort.iter();
+            let silent = cohort.filter(|who| !running.commits.contains_key(who));
+            let silent: Vec<_> = silent.map(|who| (*who, None)).collect();
+            self.sitting_out.extend(silent);
+        }
+        self.close_commits(now);
+    }
+
+    /// No more commits: on to the reveals, unless there cannot be enough of them.
+    pub(super) fn close_commits(&mut self, now: Tick) {
+        let Some(running) = self.take_running() else {
+            return;
+        };
+        if running.commits.len() < self.cohort_min() {
+            self.abandon_too_few(&running, now);
+        } else {
+            self.stage = Stage::Revealing(running);
+        }
+    }
+
+    /// No more updates: on to the valuation, unless there are too few.
+    pub(super) fn close_reveals(&mut self, now: Tick) {
+        let Some(running) = self.take_running() else {
+            return;
+        };
+        let senders = running.commits.keys();
+        let silent = senders.filter(|who| !running.updates.contains_key(who));
+        self.sitting_out.extend(silent.map(|who| (*who, None)));
+        if running.updates.len() < self.cohort_min() {
+            self.abandon_too_few(&running, now);
+        } else {
+            self.draw(running);
+        }
+    }
+
+    fn cohort_min(&self) -> usize {
+        usize::try_from(self.spec.rounds.cohort_min).unwrap_or(usize::MAX)
+    }
+
+    /// Takes the running round out of its stage, for the next one. Whoever takes it sets the stage.
+    pub(super) fn take_running(&mut self) -> Option<Box<Running>> {
+        match core::mem::replace(&mut self.stage, Stage::Closing) {
+            Stage::Committing(r) | Stage::Revealing(r) | Stage::Valuing(r) => Some(r),
+            other => {
+                self.stage = other;
+                None
+            }
+        }
+    }
+}

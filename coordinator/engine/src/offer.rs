@@ -1,0 +1,177 @@
+//! Opening a round: enough participants, a fair draw, and the offer.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use florin_protocol::{Address, Digest, EarlierUpdates, Offer, Round, Scope, Tick};
+
+use super::enrol::last_start;
+use super::state::{Running, Stage, TaskState};
+
+impl TaskState {
+    /// Participants whose bond suffices, ascending.
+    fn bonded(&self) -> impl Iterator<Item = Address> + '_ {
+        let smallest = self.spec.budget.bond_min;
+        self.enrolled.iter().filter(move |(_, bond)| **bond >= smallest).map(|(who, _)| *who)
+    }
+
+    /// Who can be asked in the next round, ascending.
+    fn ready(&self) -> impl Iterator<Item = Address> + '_ {
+        let round = self.current_round();
+        self.bonded().filter(move |who| match self.sitting_out.get(who) {
+            None => true,
+            Some(from) => from.is_some_and(|from| from <= round),
+        })
+    }
+
+    /// Who sits the next round out, but is asked rather than have no round at all; ascending.
+    fn reserve(&self) -> impl Iterator<Item = Address> + '_ {
+        let round = self.current_round();
+        self.bonded().filter(move |who| {
+            self.sitting_out.get(who).is_some_and(|from| from.is_some_and(|from| from > round))
+        })
+    }
+
+    /// When waiting for participants ends one way or the other.
+    pub(super) fn enrolling_deadline(&self, target_until: Tick) -> Tick {
+        let over = last_start(&self.spec).after_ms(1);
+        if self.enough(target_until, target_until) { over.min(target_until) } else { over }
+    }
+
+    /// Until its moment a round takes its target of participants; from then on it makes do.
+    fn enough(&self, now: Tick, target_until: Tick) -> bool {
+        let rounds = &self.spec.rounds;
+        let (there, needed) = if now < target_until {
+            (self.ready().count(), rounds.cohort_target)
+        } else {
+            (self.ready().count().saturating_add(self.reserve().count()), rounds.cohort_min)
+        };
+        usize::try_from(needed).is_ok_and(|needed| there >= needed)
+    }
+
+    /// Opens the next round if the task waits for participants and has enough of them by now.
+    pub(super) fn open_if_ready(&mut self, now: Tick) {
+        let Stage::Enrolling { target_until } = self.stage else {
+            return;
+        };
+        if self.ending || now > last_start(&self.spec) {
+            self.end();
+        } else if self.enough(now, target_until) {
+            self.open_round(now);
+        }
+    }
+
+    /// After a round: the next one, or the end.
+    pub(super) fn next_round(&mut self, now: Tick) {
+        if self.ending || self.current_round().0 > self.spec.rounds.count {
+            self.end();
+            return;
+        }
+        self.stage = Stage::Enrolling { target_until: now };
+        self.open_if_ready(now);
+    }
+
+    /// No more rounds; one that runs is dropped. Rows that judged none stay where they are: nothing needs them.
+    pub(super) fn end(&mut self) {
+        self.stage = Stage::Closing;
+        self.exposed.clear();
+        self.earlier = EarlierUpdates::default();
+    }
+
+    fn open_round(&mut self, now: Tick) {
+        let round = self.current_round();
+        let last = self.whole.last_key_value().map(|(_, past)| past);
+        let previous = last.map_or(Digest(self.id.0), |past| past.digest);
+        let before = last.map(|past| &past.report);
+        let commit_by = now.after_ms(self.spec.rounds.train_ms);
+        let Ok(pool) = self.spec.pool_of_round(round, before) else {
+            // More paid than deposited: the pay rule makes it impossible; nothing more is paid if it happens.
+            self.end();
+            return;
+        };
+        let cohort = self.cohort(previous, round);
+        self.sitting_out.retain(|who, _| cohort.binary_search(who).is_err());
+        let offer = Offer {
+            scope: Scope { market: self.spec.market, task: self.id, round },
+            base_model: before.map_or(self.spec.base_model, |report| report.model),
+            previous,
+            cohort,
+            opened: now,
+            commit_by,
+            reveal_by: commit_by.after_ms(self.spec.rounds.reveal_ms),
+            pool,
+        };
+        self.stage = Stage::Committing(Box::new(Running::of(offer)));
+    }
+
+    /// Who is asked, ascending.
+    fn cohort(&self, previous: Digest, round: Round) -> Vec<Address> {
+        let size = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
+        let asked = size(self.spec.rounds.asked());
+        let mut cohort = draw(previous, round, self.ready(), asked);
+        if cohort.len() < size(self.spec.rounds.cohort_min) {
+            let more = asked.saturating_sub(cohort.len());
+            cohort.extend(draw(previous, round, self.reserve(), more));
+            cohort.sort_unstable();
+        }
+        cohort
+    }
+
+    /// Changes what is due at `now`.
+    pub(super) fn tick(&mut self, now: Tick) {
+        if self.deadline().is_none_or(|deadline| deadline > now) {
+            return;
+        }
+        match self.stage {
+            Stage::AwaitingBlobs => self.end(),
+            Stage::Enrolling { .. } => self.open_if_ready(now),
+            Stage::Committing(_) => self.commits_due(now),
+            Stage::Revealing(_) => self.close_reveals(now),
+            Stage::Valuing(_) => self.order_due(now),
+            Stage::Settling | Stage::Closing | Stage::Done => {}
+        }
+    }
+}
+
+/// Draws `asked` of the eligible: each has a ticket, the hash of a seed that is fixed by the report before, and its
+/// address; the smallest tickets win. Returned ascending by address.
+fn draw(
+    previous: Digest,
+    round: Round,
+    eligible: impl Iterator<Item = Address>,
+    asked: usize,
+) -> Vec<Address> {
+    let ticket = |who: &Address| {
+        let mut hasher = blake3::Hasher::new_derive_key("florin v1 cohort");
+        hasher.update(&previous.0);
+        hasher.update(&round.0.to_le_bytes());
+        hasher.update(&who.0);
+        *hasher.finalize().as_bytes()
+    };
+    let mut tickets: Vec<([u8; 32], Address)> = eligible.map(|who| (ticket(&who), who)).collect();
+    tickets.sort_unstable();
+    let mut cohort: Vec<Address> = tickets.into_iter().take(asked).map(|(_, who)| who).collect();
+    cohort.sort_unstable();
+    cohort
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_draw_is_fair_sorted_and_different_each_round() {
+        let all: Vec<Address> = (0..100u8).map(|i| Address([i; 20])).collect();
+        let mut times = [0u32; 100];
+        for round in 1..=200 {
+            let cohort = draw(Digest([7; 32]), Round(round), all.iter().copied(), 10);
+            assert_eq!(cohort.len(), 10);
+            assert!(cohort.is_sorted());
+            cohort.iter().for_each(|who| times[usize::from(who.0[0])] += 1);
+        }
+        // 20 expected each; 4.2 standard deviations.
+        assert!(times.iter().all(|n| (2..=38).contains(n)), "{times:?}");
+        let again = draw(Digest([7; 32]), Round(1), all.iter().rev().copied(), 10);
+        assert_eq!(again, draw(Digest([7; 32]), Round(1), all.iter().copied(), 10));
+    }
+}

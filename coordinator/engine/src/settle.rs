@@ -1,0 +1,147 @@
+//! Settlements on their way to final, and the end of a task.
+//!
+//! A report, and with it the settlement's name, is in the journal before the ledger hears of it; after a crash the same
+//! settlement is posted again, and the ledger answers that it has it already.
+//!
+//! A final settlement takes nothing from a bond by itself: its debits are proven account by account. The coordinator
+//! does that, before it closes the task and while the bonds cannot leave.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use florin_protocol::{Amount, Code, Rejection, Round, TaskId, Tick};
+
+use super::event::Verdict;
+use super::state::{Past, Stage, Standings, TaskState};
+use super::{Engine, reject};
+
+impl Engine {
+    pub(super) fn check_posted(&self, id: TaskId, round: Round) -> Result<Verdict, Rejection> {
+        let task = self.settled(id, round)?;
+        let new = task.unsettled.get(&round) == Some(&false);
+        Ok(if new { Verdict::New } else { Verdict::Repeat })
+    }
+
+    /// The ledger decides what is final, whatever was thought of it here: proofs must lead to its last final root.
+    pub(super) fn check_final(&self, id: TaskId, round: Round) -> Result<Verdict, Rejection> {
+        let known = self.settled(id, round)?.finalised.contains(&round);
+        Ok(if known { Verdict::Repeat } else { Verdict::New })
+    }
+
+    /// Only what is final can be proven.
+    pub(super) fn check_proven(&self, id: TaskId, round: Round) -> Result<Verdict, Rejection> {
+        let task = self.settled(id, round)?;
+        if !task.finalised.contains(&round) {
+            return reject(Code::TooEarly, format!("round {round} is not final yet"));
+        }
+        let new = task.unproven.range(..=round).next().is_some();
+        Ok(if new { Verdict::New } else { Verdict::Repeat })
+    }
+
+    /// Only what the ledger had can be gone from it.
+    pub(super) fn check_cancelled(&self, id: TaskId, round: Round) -> Result<Verdict, Rejection> {
+        match self.settled(id, round)?.unsettled.get(&round) {
+            Some(true) => Ok(Verdict::New),
+            Some(false) => reject(Code::TooEarly, format!("round {round} is not posted yet")),
+            None => Ok(Verdict::Repeat),
+        }
+    }
+
+    pub(super) fn check_unpostable(&self, id: TaskId, round: Round) -> Result<Verdict, Rejection> {
+        self.check_posted(id, round)
+    }
+
+    /// Only what nobody will ask for any more leaves the memory.
+    pub(super) fn check_kept(&self, id: TaskId, round: Round) -> Result<Verdict, Rejection> {
+        let task = self.task(id)?;
+        if task.ended(round).is_some_and(|ended| ended.kept.is_some()) {
+            return Ok(Verdict::Repeat);
+        }
+        if task.is_done_with(round) {
+            return Ok(Verdict::New);
+        }
+        reject(Code::TooEarly, format!("round {round} is still needed"))
+    }
+
+    /// The task, if its round has a settlement.
+    fn settled(&self, id: TaskId, round: Round) -> Result<&TaskState, Rejection> {
+        let task = self.task(id)?;
+        match task.ended(round) {
+            Some(ended) if ended.settled => Ok(task),
+            _ => reject(Code::WrongRound, format!("round {round} has no settlement")),
+        }
+    }
+
+    pub(super) fn check_close_requested(&self, id: TaskId) -> Result<Verdict, Rejection> {
+        let task = self.task(id)?;
+        Ok(if task.ending || task.is_over() { Verdict::Repeat } else { Verdict::New })
+    }
+
+    pub(super) fn check_closed(&self, id: TaskId) -> Result<Verdict, Rejection> {
+        match self.task(id)?.stage {
+            Stage::Done => Ok(Verdict::Repeat),
+            _ => Ok(Verdict::New),
+        }
+    }
+}
+
+impl TaskState {
+    pub(super) fn posted(&mut self, round: Round, now: Tick) {
+        self.unsettled.insert(round, true);
+        if matches!(self.stage, Stage::Settling) {
+            self.next_round(now);
+        }
+    }
+
+    /// Final, with every earlier one: the ledger makes them final in their order.
+    pub(super) fn finalised(&mut self, round: Round, now: Tick) {
+        let waiting = self.unsettled.range(..=round).map(|(round, _)| *round);
+        let done: Vec<Round> = waiting.chain([round]).collect();
+        for round in done {
+            self.unsettled.remove(&round);
+            self.finalised.insert(round);
+            if self.past(round).is_some_and(Past::debits) {
+                self.unproven.insert(round);
+            }
+        }
+        let last = self.finalised.last().and_then(|last| self.past(*last));
+        if let Some(standings) = last.map(|past| Standings::of(&past.report)) {
+            self.standings = Some(standings);
+        }
+        // Somebody may have made it final before its post was answered.
+        if matches!(self.stage, Stage::Settling) && self.unsettled.values().all(|posted| *posted) {
+            self.next_round(now);
+        }
+    }
+
+    /// The ledger has taken these debits from the bonds, as far as they went.
+    pub(super) fn debits_proven(&mut self, round: Round) {
+        self.unproven.retain(|other| *other > round);
+    }
+
+    /// The settlements of this round and all later ones do not stand and are not posted again. No round is built on
+    /// them, and one that runs is dropped: nothing that it came to could ever be paid. Earlier ones go on.
+    pub(super) fn give_up_from(&mut self, round: Round) {
+        self.unsettled.retain(|other, _| *other < round);
+        self.ending = true;
+        if !self.is_over() {
+            self.end();
+        }
+    }
+
+    pub(super) fn close_requested(&mut self) {
+        self.ending = true;
+        if matches!(self.stage, Stage::AwaitingBlobs | Stage::Enrolling { .. }) {
+            self.end();
+        }
+    }
+
+    /// Closed by us or, after its expiry, by anybody. What was not known to be final by then either is or is gone: the
+    /// ledger is asked about each, so that proofs lead to its last final root.
+    pub(super) fn closed(&mut self, refund: Amount) {
+        self.end();
+        self.unsettled.values_mut().for_each(|asked| *asked = true);
+        self.refund = Some(refund);
+        self.stage = Stage::Done;
+    }
+}

@@ -1,0 +1,214 @@
+//! The work order, the providers who may carry it out, and their records.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use florin_protocol::{
+    Address, Canonical, Code, Digest, Entry, Missing, Rejection, Role, Round, Signed, TaskId, Tick,
+    WorkOrder, WorkRecord, WorkResult,
+};
+
+use super::enrol::expired;
+use super::event::Verdict;
+use super::state::{Running, Stage, TakenCommit, TaskState};
+use super::{Engine, PROVIDERS_PER_TASK_MAX, RECORDS_PER_ORDER_MAX, reject};
+
+impl Engine {
+    /// Task and round of a work order.
+    #[must_use]
+    pub fn find_order(&self, order: Digest) -> Option<(TaskId, Round)> {
+        let mut tasks = self.state.tasks.iter();
+        tasks.find_map(|(id, task)| task.orders.get(&order).map(|round| (*id, *round)))
+    }
+
+    pub(super) fn check_provider(
+        &self,
+        id: TaskId,
+        provider: Address,
+    ) -> Result<Verdict, Rejection> {
+        let task = self.task(id)?;
+        self.check_registration_of(provider, Role::Provider)?;
+        let has_order = match &task.stage {
+            Stage::Valuing(running) if running.order.is_some() => {
+                running.served.contains(&provider)
+            }
+            _ => true,
+        };
+        if task.is_over() || has_order && task.providers.contains(&provider) {
+            return Ok(Verdict::Repeat);
+        }
+        let new = !task.providers.contains(&provider);
+        if new && task.providers.len() >= PROVIDERS_PER_TASK_MAX {
+            let message = format!("a task takes at most {PROVIDERS_PER_TASK_MAX} providers");
+            return reject(Code::LimitReached, message);
+        }
+        Ok(Verdict::New)
+    }
+
+    pub(super) fn check_record(
+        &self,
+        said: &WorkRecord,
+        agrees: Option<bool>,
+        now: Tick,
+    ) -> Result<Verdict, Rejection> {
+        self.check_market(said.market)?;
+        self.check_registration_of(said.provider, Role::Provider)?;
+        let gone = || {
+            let message = "no such order is open: it was done by somebody else or never given";
+            Rejection::new(Code::WorkGone, message)
+        };
+        if self.work_verdict(said.order, said.digest()).is_some() {
+            return Ok(Verdict::Repeat);
+        }
+        let (id, round) = self.find_order(said.order).ok_or_else(gone)?;
+        let Stage::Valuing(running) = &self.task(id)?.stage else {
+            return Err(gone());
+        };
+        if running.offer.scope.round != round {
+            return Err(gone());
+        }
+        if let Some((_, known)) =
+            running.records.iter().find(|(_, known)| known.body.provider == said.provider)
+        {
+            if known.body == *said {
+                return Ok(Verdict::Repeat);
+            }
+            let message = "another record of yours was taken for this order; only the first counts";
+            return reject(Code::Conflicting, message);
+        }
+        if let Some(order) = running.order.as_ref().filter(|order| now > order.due) {
+            return expired("the work order", order.due, now);
+        }
+        if running.held.is_some() && agrees.is_none() {
+            return reject(Code::Internal, "there is a result: the record must be held against it");
+        }
+        if running.records.len() >= RECORDS_PER_ORDER_MAX {
+            let message = format!("an order takes at most {RECORDS_PER_ORDER_MAX} records");
+            return reject(Code::LimitReached, message);
+        }
+        Ok(Verdict::New)
+    }
+
+    /// The coordinator's own result of an order, while providers may still agree with it.
+    #[must_use]
+    pub fn held_result(&self, order: Digest) -> Option<&WorkResult> {
+        let (id, round) = self.find_order(order)?;
+        let running = self.state.tasks.get(&id)?.running()?;
+        running.held.as_deref().filter(|_| running.offer.scope.round == round)
+    }
+
+    /// What became of a record: `None` while it is not verified, for one never taken, and for one of a round that is not
+    /// here whole. `Ok` has the units paid.
+    #[must_use]
+    pub fn work_verdict(&self, order: Digest, record: Digest) -> Option<Result<u64, Rejection>> {
+        let (id, round) = self.find_order(order)?;
+        let task = self.state.tasks.get(&id)?;
+        if task.running().is_some_and(|running| running.wrong.contains(&record)) {
+            return Some(wrong_record());
+        }
+        task.past(round)?.verdict(record)
+    }
+
+    /// The order that `provider` could do now, if its time is not up and it has not done it.
+    #[must_use]
+    pub fn open_order(&self, id: TaskId, provider: Address, now: Tick) -> Option<&WorkOrder> {
+        let Stage::Valuing(running) = &self.state.tasks.get(&id)?.stage else {
+            return None;
+        };
+        let done = running.records.iter().any(|(_, record)| record.body.provider == provider);
+        running.order.as_ref().filter(|order| !done && now <= order.due)
+    }
+}
+
+pub(super) fn wrong_record() -> Result<u64, Rejection> {
+    reject(Code::WorkWrong, "the result does not match its recomputation: it is not paid")
+}
+
+impl TaskState {
+    pub(super) fn provider_ready(&mut self, provider: Address) {
+        self.providers.insert(provider);
+        if let Stage::Valuing(running) = &mut self.stage
+            && running.order.is_some()
+        {
+            running.served.insert(provider);
+        }
+    }
+
+    /// There is something to be done: by providers, if some have asked for work.
+    pub(super) fn order_work(&mut self, order: WorkOrder) {
+        let nobody = self.providers.is_empty();
+        let (digest, round) = (order.digest(), order.scope.round);
+        if let Some(running) = self.running_mut() {
+            running.order = Some(order);
+            running.own = nobody;
+            self.orders.insert(digest, round);
+        }
+    }
+
+    /// The accepted updates as a report lists them, ascending by sender.
+    pub(super) fn entries(&self, running: &Running) -> Vec<Entry> {
+        let both = running.updates.iter().filter_map(|(sender, update)| {
+            running.commits.get(sender).map(|commit| (update, commit))
+        });
+        both.map(|(update, &TakenCommit { bond, order, .. })| {
+            let header = &update.header.body;
+            Entry {
+                sender: header.sender,
+                header: update.id,
+                update: header.update,
+                salt: header.salt,
+                rows_declared: header.rows,
+                rows_counted: self.spec.rows_counted(header.rows, bond),
+                bond,
+                order,
+            }
+        })
+        .collect()
+    }
+
+    /// A first record starts the recomputation. Once there is a result, one that agrees with it ends the round; one
+    /// that does not ends nothing for whoever else has the order and time left.
+    pub(super) fn keep_record(
+        &mut self,
+        record: &Signed<WorkRecord>,
+        agrees: Option<bool>,
+        now: Tick,
+    ) {
+        let Some(running) = self.running_mut() else {
+            return;
+        };
+        let digest = record.body.digest();
+        running.records.push((digest, record.clone()));
+        running.own = true;
+        if agrees == Some(false) {
+            running.wrong.insert(digest);
+        }
+        if running.held.is_some() {
+            self.finish_or_wait(agrees.and_then(|agrees| agrees.then_some(digest)), now);
+        }
+    }
+
+    /// The order's time is over: our own result counts, or is computed now.
+    pub(super) fn order_due(&mut self, now: Tick) {
+        let Some(running) = self.running_mut() else {
+            return;
+        };
+        running.own = true;
+        if running.held.is_some() {
+            self.finish_or_wait(None, now);
+        }
+    }
+}
+
+impl Running {
+    /// Who was asked and is not among the updates, and why; ascending.
+    pub(super) fn missing(&self) -> Vec<(Address, Missing)> {
+        let absent = self.offer.cohort.iter().filter(|who| !self.updates.contains_key(who));
+        let why = |who: &Address| match (self.refused.get(who), self.commits.get(who)) {
+            (Some((code, _)), _) => Missing::Refused(*code),
+            (None, Some(_)) => Missing::NoReveal,
+            (None, None) => Missing::NoCommit,
+        };
+        absent.map(|who| (*who, why(who))).collect()
+    }
+}

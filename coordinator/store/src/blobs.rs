@@ -1,0 +1,587 @@
+//! Blobs by their digest: small ones share [packs](super::pack), larger ones are at `blobs/ab/cd/abcd…`, written under a
+//! temporary name while they are hashed, made durable, then renamed. So a name that is there has the right bytes, and
+//! every read checks it again. Where there is a [bucket](super::bucket), they are [there too](super::fetch).
+
+use std::borrow::Cow;
+use std::fs::{self, File};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{self, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use florin_protocol::Digest;
+
+use super::Mapped;
+use super::bucket::{Bucket, BucketError};
+use super::fetch::{Carried, Fetching};
+use super::pack::{Done, PACKED_BYTES_MAX, Packs};
+use super::volume::Local;
+use super::{is_full, sync_folder};
+
+/// Bytes read at once.
+const CHUNK_BYTES: usize = 256 * 1024;
+
+/// The blobs of one data folder.
+#[derive(Debug)]
+pub struct Blobs {
+    root: PathBuf,
+    partial: PathBuf,
+    /// What the names of this life's unfinished files begin with.
+    life: u64,
+    next: AtomicU64,
+    packs: Packs,
+    pub(super) bucket: Option<Bucket>,
+    pub(super) fetching: Fetching,
+}
+
+/// A blob on its way out, checked.
+#[derive(Debug)]
+pub enum Opened {
+    /// A large one, at its beginning, and its length.
+    File(File, u64),
+    /// A small one.
+    Bytes(Vec<u8>),
+}
+
+/// Why a blob cannot be had or kept.
+#[derive(Debug, thiserror::Error)]
+pub enum BlobError {
+    /// It is not here.
+    #[error("blob {0} is not here")]
+    Missing(Digest),
+    /// The bytes are not those of the name.
+    #[error("the bytes hash to {found}, not to {wanted}")]
+    WrongDigest {
+        /// What they should hash to.
+        wanted: Digest,
+        /// What they do.
+        found: Digest,
+    },
+    /// The disk is full.
+    #[error("the disk is full: make room, then try again")]
+    Full,
+    /// The bucket does not do its work.
+    #[error(transparent)]
+    Bucket(#[from] BucketError),
+    /// The system said no.
+    #[error("blob store: {0}")]
+    Failed(#[source] io::Error),
+}
+
+impl BlobError {
+    /// Whether it is about the state of disk or bucket, so that the same may work later.
+    #[must_use]
+    pub const fn is_passing(&self) -> bool {
+        matches!(self, Self::Full | Self::Failed(_) | Self::Bucket(_))
+    }
+}
+
+impl From<io::Error> for BlobError {
+    fn from(error: io::Error) -> Self {
+        if is_full(&error) { Self::Full } else { Self::Failed(error) }
+    }
+}
+
+impl Blobs {
+    /// Opens or makes the store and removes what interrupted writes left.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn open(root: &Path) -> io::Result<Self> {
+        Self::open_with(root, None)
+    }
+
+    /// The same with a bucket behind it: what is kept is kept there too.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn open_with(root: &Path, bucket: Option<Bucket>) -> io::Result<Self> {
+        let partial = root.join("partial");
+        fs::create_dir_all(&partial)?;
+        for entry in fs::read_dir(&partial)? {
+            fs::remove_file(entry?.path())?;
+        }
+        let packs = root.join("packs");
+        fs::create_dir_all(&packs)?;
+        let packs = Packs::open(Arc::new(Local(packs)))?;
+        sync_folder(root)?;
+        let (root, next, fetching) = (root.to_owned(), AtomicU64::new(0), Fetching::default());
+        // The standard library's only source of a number that nobody else has.
+        let life = RandomState::new().build_hasher().finish();
+        Ok(Self { root, partial, life, next, packs, bucket, fetching })
+    }
+
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    fn path(&self, digest: Digest) -> PathBuf {
+        let name = digest.to_string();
+        let (first, second) = (name.get(..2).unwrap_or(""), name.get(2..4).unwrap_or(""));
+        self.root.join(first).join(second).join(&name)
+    }
+
+    /// Whether a blob is in the folder.
+    #[must_use]
+    pub fn contains(&self, digest: Digest) -> bool {
+        self.packs.contains(digest) || self.path(digest).is_file()
+    }
+
+    /// Begins a blob of at most `bytes_max` bytes. A small one is held in memory until it is kept.
+    ///
+    /// # Errors
+    /// [`BlobError::Full`], [`BlobError::Failed`].
+    pub fn writer(&self, bytes_max: u64) -> Result<BlobWriter, BlobError> {
+        let held = match usize::try_from(bytes_max) {
+            Ok(most) if most <= PACKED_BYTES_MAX => Held::Memory(self.packs.buffer(most), most),
+            _ => Held::File(self.partial_file().map_err(BlobError::from)?, Box::default()),
+        };
+        Ok(BlobWriter { held, bytes: 0, whole: OnceLock::new(), carried: None })
+    }
+
+    /// A name that no unfinished file has or ever had, in this life or an earlier one: a removed name may be back after a
+    /// power cut, and what is renamed under it then would be another file.
+    fn unfinished(&self) -> PathBuf {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        self.partial.join(format!("{:016x}-{number}", self.life))
+    }
+
+    fn partial_file(&self) -> io::Result<Partial> {
+        let path = self.unfinished();
+        let file = File::options().create_new(true).read(true).write(true).open(&path)?;
+        Ok(Partial { file, path })
+    }
+
+    /// Goes on with a file that an upload has written; from then on it is the blob's.
+    pub(super) fn adopt(
+        &self,
+        from: &Path,
+        (file, carried): (File, Carried),
+        hasher: Box<blake3::Hasher>,
+        bytes: u64,
+    ) -> Result<BlobWriter, BlobError> {
+        let path = self.unfinished();
+        fs::rename(from, &path)?;
+        let held = Held::File(Partial { file, path }, hasher);
+        Ok(BlobWriter { held, bytes, whole: OnceLock::new(), carried: Some(carried) })
+    }
+
+    /// Keeps some bytes.
+    ///
+    /// # Errors
+    /// [`BlobError::Full`], [`BlobError::Bucket`], [`BlobError::Failed`].
+    pub fn put(&self, bytes: &[u8]) -> Result<Digest, BlobError> {
+        let mut writer = self.writer(bytes.len() as u64)?;
+        writer.write(bytes)?;
+        self.keep(writer)
+    }
+
+    /// Keeps what a writer took; durable when this returns.
+    ///
+    /// # Errors
+    /// [`BlobError::Full`], [`BlobError::Bucket`], [`BlobError::Failed`].
+    pub fn keep(&self, writer: BlobWriter) -> Result<Digest, BlobError> {
+        let (kept, answer) = std::sync::mpsc::sync_channel(1);
+        self.keep_then(
+            writer,
+            Box::new(move |result| {
+                // It is waited for below.
+                let _ = kept.send(result);
+            }),
+        );
+        answer
+            .recv()
+            .map_err(|_| BlobError::Failed(io::Error::other("the blob store is closed")))?
+    }
+
+    /// Keeps what a writer took; `done` hears when it is durable. Does not wait for the disk if the blob is small.
+    pub fn keep_then(&self, writer: BlobWriter, done: Done) {
+        match &self.bucket {
+            Some(bucket) => self.keep_there_too(bucket, writer, done),
+            None => self.keep_here(writer, done),
+        }
+    }
+
+    /// Keeps what a writer took in the folder alone.
+    pub(super) fn keep_here(&self, writer: BlobWriter, done: Done) {
+        let digest = writer.digest();
+        // Somebody else was faster, or it came before: unless it was damaged since, that will do.
+        let known = match writer.held {
+            // A small one that has a file of its own comes from an older folder: it may be in both places.
+            Held::Memory(..) => self.packs.contains(digest),
+            Held::File(..) => self.contains(digest),
+        };
+        if known && self.open_here(digest).is_ok() {
+            let synced = if self.packs.contains(digest) { Ok(()) } else { self.sync_way(digest) };
+            return done(synced.map(|()| digest).map_err(BlobError::from));
+        }
+        match writer.held {
+            Held::Memory(bytes, _) => self.packs.append(bytes, digest, done),
+            Held::File(partial, _) => {
+                let placed = self.place(&partial, digest);
+                done(placed.map(|()| digest).map_err(BlobError::from));
+            }
+        }
+    }
+
+    fn place(&self, writer: &Partial, digest: Digest) -> io::Result<()> {
+        writer.file.sync_all()?;
+        let path = self.path(digest);
+        path.parent().map_or(Ok(()), fs::create_dir_all)?;
+        fs::rename(&writer.path, &path)?;
+        self.sync_way(digest)
+    }
+
+    /// Makes a blob's name durable, and those of the folders that lead to it. Each time: somebody else may have made them
+    /// a moment ago, or a process that was killed.
+    fn sync_way(&self, digest: Digest) -> io::Result<()> {
+        let path = self.path(digest);
+        for folder in path.ancestors().skip(1).take_while(|folder| folder.starts_with(&self.root)) {
+            sync_folder(folder)?;
+        }
+        Ok(())
+    }
+
+    /// A blob's bytes, checked against its digest.
+    ///
+    /// # Errors
+    /// [`BlobError`].
+    pub fn read(&self, digest: Digest) -> Result<Vec<u8>, BlobError> {
+        self.or_fetched(digest, || self.read_here(digest))
+    }
+
+    fn read_here(&self, digest: Digest) -> Result<Vec<u8>, BlobError> {
+        let bytes = match self.packs.read(digest) {
+            Some(bytes) => bytes?,
+            None => fs::read(self.path(digest)).map_err(|error| missing(digest, error))?,
+        };
+        let found = florin_protocol::blob_digest(&bytes);
+        if found == digest { Ok(bytes) } else { Err(wrong(digest, found)) }
+    }
+
+    /// A blob's bytes, checked against its digest. A large one is not read into memory, but where it is touched.
+    ///
+    /// # Errors
+    /// [`BlobError`].
+    pub fn map(&self, digest: Digest) -> Result<Mapped, BlobError> {
+        // Read through first: a part that cannot be read is an error here, and ends the process where it is mapped.
+        match self.open_checked(digest)? {
+            Opened::Bytes(bytes) => Ok(Mapped::from(bytes)),
+            Opened::File(file, _) => Ok(Mapped::file(&file)?),
+        }
+    }
+
+    /// A blob on its way out; the bytes have been checked against the digest.
+    ///
+    /// # Errors
+    /// [`BlobError`].
+    pub fn open_checked(&self, digest: Digest) -> Result<Opened, BlobError> {
+        self.or_fetched(digest, || self.open_here(digest))
+    }
+
+    /// The same of what is in the folder.
+    pub(super) fn open_here(&self, digest: Digest) -> Result<Opened, BlobError> {
+        if self.packs.contains(digest) {
+            return self.read_here(digest).map(Opened::Bytes);
+        }
+        let mut file = File::open(self.path(digest)).map_err(|error| missing(digest, error))?;
+        let (found, length) = hash(&mut file)?;
+        if found != digest {
+            return Err(wrong(digest, found));
+        }
+        file.rewind()?;
+        Ok(Opened::File(file, length))
+    }
+}
+
+fn hash(file: &mut File) -> io::Result<(Digest, u64)> {
+    let mut hasher = blake3::Hasher::new();
+    let mut buffer = vec![0; CHUNK_BYTES];
+    let mut length = 0u64;
+    loop {
+        let n = file.read(&mut buffer)?;
+        if n == 0 {
+            return Ok((Digest(*hasher.finalize().as_bytes()), length));
+        }
+        hasher.update(buffer.get(..n).unwrap_or_default());
+        length = length.saturating_add(n as u64);
+    }
+}
+
+/// The digest and the length of a file.
+pub fn hash_file(path: &Path) -> io::Result<(Digest, u64)> {
+    hash(&mut File::open(path)?)
+}
+
+/// Every blob that has a file of its own, by its name.
+pub fn files(root: &Path) -> io::Result<Vec<(Digest, PathBuf)>> {
+    let mut found = Vec::new();
+    for first in folders(root)? {
+        for second in folders(&first)? {
+            for entry in fs::read_dir(second)? {
+                let entry = entry?;
+                let name = entry.file_name().to_str().and_then(|name| name.parse().ok());
+                found.extend(name.map(|digest| (digest, entry.path())));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The folders in a folder that hold blobs: they have two digits of a digest as their name. A link to a folder is one.
+fn folders(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    if path.is_dir() {
+        for entry in fs::read_dir(path)? {
+            let entry = entry?;
+            let is_part = entry.file_name().len() == 2 && fs::metadata(entry.path())?.is_dir();
+            found.extend(is_part.then(|| entry.path()));
+        }
+    }
+    Ok(found)
+}
+
+fn missing(digest: Digest, error: io::Error) -> BlobError {
+    match error.kind() {
+        io::ErrorKind::NotFound => BlobError::Missing(digest),
+        _ => BlobError::Failed(error),
+    }
+}
+
+fn wrong(wanted: Digest, found: Digest) -> BlobError {
+    tracing::error!(%wanted, %found, "a stored blob was damaged");
+    BlobError::WrongDigest { wanted, found }
+}
+
+/// A file that has no name of its own yet. Dropped without being placed, it leaves nothing.
+#[derive(Debug)]
+struct Partial {
+    file: File,
+    path: PathBuf,
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        // Gone already if it was kept; a leftover is removed at the next start.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Where a blob waits until it is kept.
+#[derive(Debug)]
+enum Held {
+    /// In memory, with its limit. It is hashed when all of it is there: at once is faster than piece by piece.
+    Memory(Vec<u8>, usize),
+    /// Hashed as it comes: nobody reads it twice.
+    File(Partial, Box<blake3::Hasher>),
+}
+
+/// A blob on its way in. Dropped without being kept, it leaves nothing.
+#[derive(Debug)]
+pub struct BlobWriter {
+    held: Held,
+    bytes: u64,
+    /// The digest of the bytes taken so far, once somebody has asked.
+    whole: OnceLock<Digest>,
+    /// Says that the bucket has it already.
+    carried: Option<Carried>,
+}
+
+impl BlobWriter {
+    /// Takes more bytes.
+    ///
+    /// # Errors
+    /// [`BlobError::Full`], [`BlobError::Failed`].
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), BlobError> {
+        match &mut self.held {
+            Held::Memory(held, most) if bytes.len() <= most.saturating_sub(held.len()) => {
+                held.extend_from_slice(bytes);
+            }
+            Held::Memory(_, most) => {
+                let what = format!("a blob of more than the {most} bytes that were announced");
+                return Err(BlobError::Failed(io::Error::other(what)));
+            }
+            Held::File(partial, hasher) => {
+                partial.file.write_all(bytes).map_err(BlobError::from)?;
+                hasher.update(bytes);
+            }
+        }
+        self.whole.take();
+        self.bytes = self.bytes.saturating_add(bytes.len() as u64);
+        Ok(())
+    }
+
+    /// Bytes taken so far.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether it is held in memory, so that nothing here waits for the disk.
+    #[must_use]
+    pub const fn is_small(&self) -> bool {
+        matches!(self.held, Held::Memory(..))
+    }
+
+    /// The bytes taken so far, where they are in memory.
+    pub(super) fn small(&self) -> Option<&[u8]> {
+        match &self.held {
+            Held::Memory(bytes, _) => Some(bytes),
+            Held::File(..) => None,
+        }
+    }
+
+    /// The file they are in, where they are not.
+    pub(super) const fn file(&self) -> Option<&File> {
+        match &self.held {
+            Held::Memory(..) => None,
+            Held::File(partial, _) => Some(&partial.file),
+        }
+    }
+
+    pub(super) const fn is_carried(&self) -> bool {
+        self.carried.is_some()
+    }
+
+    /// The digest of the bytes taken so far.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        let hash = || match &self.held {
+            Held::Memory(bytes, _) => florin_protocol::blob_digest(bytes),
+            Held::File(_, hasher) => Digest(*hasher.finalize().as_bytes()),
+        };
+        *self.whole.get_or_init(hash)
+    }
+
+    /// The bytes taken so far, to look at them before they are kept.
+    ///
+    /// # Errors
+    /// [`BlobError::Failed`].
+    pub fn read_back(&mut self) -> Result<Cow<'_, [u8]>, BlobError> {
+        match &mut self.held {
+            Held::Memory(held, _) => Ok(Cow::Borrowed(held)),
+            Held::File(partial, _) => {
+                let mut bytes = Vec::with_capacity(usize::try_from(self.bytes).unwrap_or_default());
+                partial.file.rewind()?;
+                partial.file.read_to_end(&mut bytes)?;
+                Ok(Cow::Owned(bytes))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LARGE: usize = PACKED_BYTES_MAX + 1;
+
+    #[test]
+    fn a_blob_is_there_whole_or_not_at_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let blobs = Blobs::open(dir.path()).unwrap();
+        for bytes in [b"half".to_vec(), vec![7; LARGE]] {
+            let mut writer = blobs.writer(bytes.len() as u64).unwrap();
+            writer.write(&bytes).unwrap();
+            let digest = writer.digest();
+            assert!(!blobs.contains(digest));
+            drop(writer);
+            assert_eq!(fs::read_dir(dir.path().join("partial")).unwrap().count(), 0);
+            assert_eq!(blobs.put(&bytes).unwrap(), digest);
+            assert_eq!(blobs.put(&bytes).unwrap(), digest);
+            assert_eq!(blobs.read(digest).unwrap(), bytes);
+            assert_eq!(*blobs.map(digest).unwrap(), *bytes);
+        }
+    }
+
+    #[test]
+    fn no_unfinished_file_has_a_name_that_one_had_before_the_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = |writer: &BlobWriter| match &writer.held {
+            Held::File(partial, _) => partial.path.file_name().unwrap().to_owned(),
+            Held::Memory(..) => panic!("it is small"),
+        };
+        let mut names = std::collections::BTreeSet::new();
+        for _life in 0..3 {
+            let blobs = Blobs::open(dir.path()).unwrap();
+            // The same blob twice at once, and a small one that is taken over from an upload.
+            let mut writers = [(); 2].map(|()| blobs.writer(LARGE as u64).unwrap());
+            for writer in &mut writers {
+                writer.write(&[7; LARGE]).unwrap();
+                assert!(names.insert(name(writer)), "{names:?}");
+            }
+            let upload = dir.path().join("upload");
+            let file = File::create_new(&upload).unwrap();
+            let carried = blobs.carry(Digest([7; 32]), &file, 0).unwrap();
+            let taken = blobs.adopt(&upload, (file, carried), Box::default(), 0).unwrap();
+            assert!(names.insert(name(&taken)), "{names:?}");
+        }
+        assert_eq!(names.len(), 9);
+    }
+
+    #[test]
+    fn a_digest_is_of_what_came_so_far_however_often_it_is_asked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let blobs = Blobs::open(dir.path()).unwrap();
+        for bytes_max in [PACKED_BYTES_MAX, LARGE] {
+            let mut writer = blobs.writer(bytes_max as u64).unwrap();
+            let mut came = Vec::new();
+            for piece in [&b"one"[..], b"", b"two", &[3; 2_000]] {
+                writer.write(piece).unwrap();
+                came.extend_from_slice(piece);
+                for _ in 0..2 {
+                    assert_eq!(writer.digest(), florin_protocol::blob_digest(&came));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn leftovers_are_removed_at_the_start() {
+        let dir = tempfile::tempdir().unwrap();
+        Blobs::open(dir.path()).unwrap();
+        fs::write(dir.path().join("partial/17"), b"torn").unwrap();
+        Blobs::open(dir.path()).unwrap();
+        assert!(!dir.path().join("partial/17").exists());
+    }
+
+    #[test]
+    fn a_flipped_byte_is_never_handed_out_and_a_new_upload_repairs_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let blobs = Blobs::open(dir.path()).unwrap();
+        let (small, large) = (b"parameters".to_vec(), vec![7; LARGE]);
+        let digests = [&small, &large].map(|bytes| blobs.put(bytes).unwrap());
+        fs::write(blobs.path(digests[1]), vec![8; LARGE]).unwrap();
+        let pack = dir.path().join("packs/0000000000.pack");
+        let mut frames = fs::read(&pack).unwrap();
+        *frames.last_mut().unwrap() ^= 1;
+        fs::write(&pack, frames).unwrap();
+        for (bytes, digest) in [&small, &large].into_iter().zip(digests) {
+            assert!(matches!(blobs.read(digest), Err(BlobError::WrongDigest { .. })));
+            assert!(matches!(blobs.map(digest), Err(BlobError::WrongDigest { .. })));
+            assert!(matches!(blobs.open_checked(digest), Err(BlobError::WrongDigest { .. })));
+            blobs.put(bytes).unwrap();
+            assert_eq!(blobs.read(digest).unwrap(), *bytes);
+        }
+    }
+
+    #[test]
+    fn a_full_disk_has_its_own_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = File::options().write(true).open("/dev/full").unwrap();
+        let partial = Partial { file, path: dir.path().join("nothing") };
+        let held = Held::File(partial, Box::default());
+        let mut writer = BlobWriter { held, bytes: 0, whole: OnceLock::new(), carried: None };
+        assert!(matches!(writer.write(b"bytes"), Err(BlobError::Full)));
+        assert_eq!(writer.bytes(), 0);
+    }
+
+    #[test]
+    fn what_was_never_uploaded_is_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        let blobs = Blobs::open(dir.path()).unwrap();
+        let nobody = Digest([9; 32]);
+        assert!(matches!(blobs.read(nobody), Err(BlobError::Missing(d)) if d == nobody));
+    }
+}

@@ -1,0 +1,430 @@
+//! A bucket behind the data folder: anything that speaks S3. A blob has its digest as its key, so that writing it twice
+//! changes nothing, and whoever reads it can tell whether it is whole.
+//!
+//! Requests have threads of their own, and whoever waits for one may be on any thread. Each has a time limit, further
+//! tries included; then it has failed, and whoever asked hears so.
+
+mod error;
+mod seen;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+use florin_protocol::Digest;
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::path::Path as Key;
+use object_store::{ClientOptions, ObjectStore, ObjectStoreExt, PutPayload, RetryConfig};
+use tokio::runtime::{Handle, Runtime};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+pub use error::BucketError;
+pub use seen::Seen;
+pub use settings::{Blobs as Settings, BucketSettingsError};
+
+use super::BlobError;
+use settings::Place;
+
+/// Requests at once; others wait.
+const REQUESTS_MAX: usize = 64;
+/// Small blobs that may wait for their request; whoever brings more hears that it is busy.
+const WAITING_MAX: usize = 1_024;
+/// Files that are sent, and blobs that are fetched, at once; others wait. Each holds one part in memory.
+const TRANSFERS_MAX: usize = 8;
+/// What is sent or fetched in one request at most, in bytes; more only where a blob would have more than so many parts.
+const PART_BYTES: u64 = 8 * 1_024 * 1_024;
+/// Parts of one blob at most: S3 takes no more.
+const PARTS_MAX: u64 = 10_000;
+/// Largest blob that is fetched, in bytes: as the largest body that settings allow.
+const BLOB_BYTES_MAX: u64 = 1_048_576 * 1_024 * 1_024;
+/// Further tries of a request, within its time.
+const TRIES_MAX: usize = 4;
+/// How long a connection may take.
+const CONNECT_TIME: Duration = Duration::from_secs(5);
+/// Patiences that a whole list may take: it comes in pages of a thousand, each a request of its own.
+const LIST_PATIENCES: u32 = 60;
+/// Threads that carry the requests.
+const THREADS: usize = 2;
+/// What is written at the start to see whether one can.
+const PROBE: &str = "florin-probe";
+/// Variables that say who asks; without any of them it is the role of the machine.
+const VARIABLES: [(&str, AmazonS3ConfigKey); 9] = [
+    ("AWS_ACCESS_KEY_ID", AmazonS3ConfigKey::AccessKeyId),
+    ("AWS_SECRET_ACCESS_KEY", AmazonS3ConfigKey::SecretAccessKey),
+    ("AWS_SESSION_TOKEN", AmazonS3ConfigKey::Token),
+    ("AWS_WEB_IDENTITY_TOKEN_FILE", AmazonS3ConfigKey::WebIdentityTokenFile),
+    ("AWS_ROLE_ARN", AmazonS3ConfigKey::RoleArn),
+    ("AWS_ROLE_SESSION_NAME", AmazonS3ConfigKey::RoleSessionName),
+    ("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", AmazonS3ConfigKey::ContainerCredentialsRelativeUri),
+    ("AWS_CONTAINER_CREDENTIALS_FULL_URI", AmazonS3ConfigKey::ContainerCredentialsFullUri),
+    ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", AmazonS3ConfigKey::ContainerAuthorizationTokenFile),
+];
+
+/// A bucket, or a part of one; cheap to copy.
+#[derive(Clone)]
+pub struct Bucket {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    /// As the settings have it.
+    name: String,
+    prefix: Key,
+    store: Arc<dyn ObjectStore>,
+    patience: Duration,
+    requests: Semaphore,
+    waiting: Arc<Semaphore>,
+    transfers: Arc<Semaphore>,
+    seen: Seen,
+    handle: Handle,
+    _threads: Threads,
+}
+
+/// Threads that end by themselves when nobody has the bucket any more, also where that is one of them.
+struct Threads(Option<Runtime>);
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl std::fmt::Debug for Bucket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Bucket({})", self.inner.name)
+    }
+}
+
+impl Bucket {
+    /// Opens the bucket that the settings name, and writes, reads and lists, to see whether one can. `variable` is asked
+    /// who asks.
+    ///
+    /// # Errors
+    /// [`BucketError`]; no bucket is a good answer.
+    pub fn open(
+        settings: &Settings,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Option<Self>, BucketError> {
+        let opened = Self::open_to_read(settings, variable)?;
+        if let Some(bucket) = &opened {
+            bucket.put(bucket.inner.prefix.clone().join(PROBE), b"may be removed".to_vec())?;
+            bucket.list_first()?;
+        }
+        Ok(opened)
+    }
+
+    /// The same without writing anything, to look at a folder that is at rest.
+    ///
+    /// # Errors
+    /// [`BucketError`].
+    pub fn open_to_read(
+        settings: &Settings,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Option<Self>, BucketError> {
+        // Settings are checked before anything is opened; whoever did not has none.
+        let Ok(Some(place)) = settings.place() else {
+            return Ok(None);
+        };
+        let name = match &settings.endpoint {
+            Some(endpoint) => format!("s3://{}/{} at {endpoint}", place.bucket, place.prefix),
+            None => format!("s3://{}/{}", place.bucket, place.prefix),
+        };
+        let store = of_service(settings, place, variable)
+            .map_err(|error| BucketError::of(&name, &error))?;
+        Self::of(name, place.prefix, store, settings.patience()).map(Some)
+    }
+
+    /// A bucket in any store that object_store knows.
+    ///
+    /// # Errors
+    /// [`BucketError::Unreachable`] where there are no threads for it.
+    pub fn of(
+        name: String,
+        prefix: &str,
+        store: Arc<dyn ObjectStore>,
+        patience: Duration,
+    ) -> Result<Self, BucketError> {
+        let threads = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .thread_name("florin-bucket")
+            .enable_all()
+            .build();
+        let threads = threads.map_err(|error| BucketError::Unreachable {
+            name: name.clone(),
+            why: format!("no threads: {error}"),
+        })?;
+        let inner = Inner {
+            name,
+            prefix: Key::from(prefix),
+            store,
+            patience,
+            requests: Semaphore::new(REQUESTS_MAX),
+            waiting: Arc::new(Semaphore::new(WAITING_MAX)),
+            transfers: Arc::new(Semaphore::new(TRANSFERS_MAX)),
+            seen: Seen::default(),
+            handle: threads.handle().clone(),
+            _threads: Threads(Some(threads)),
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// As the settings have it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// What was asked of it.
+    #[must_use]
+    pub fn seen(&self) -> &Seen {
+        &self.inner.seen
+    }
+
+    /// Every blob that is there, by its key; not whether its bytes are its own.
+    ///
+    /// # Errors
+    /// [`BucketError`].
+    pub fn list(&self) -> Result<BTreeSet<Digest>, BucketError> {
+        let inner = Arc::clone(&self.inner);
+        let whole_list = self.inner.patience.saturating_mul(LIST_PATIENCES);
+        let listed = self.wait_for("list", whole_list, async move {
+            inner.store.list_with_delimiter(Some(&inner.prefix)).await
+        })?;
+        let names = listed.objects.iter().filter_map(|object| object.location.filename());
+        Ok(names.filter_map(|name| name.parse().ok()).collect())
+    }
+
+    /// The bytes of a small blob, kept there; `done` hears of it, on a thread that it must not hold up.
+    pub(super) fn put_then(
+        &self,
+        digest: Digest,
+        bytes: Vec<u8>,
+        done: impl FnOnce(Result<(), BucketError>) + Send + 'static,
+    ) {
+        let inner = &self.inner;
+        let Ok(place) = Arc::clone(&inner.waiting).try_acquire_owned() else {
+            let busy = Err(BucketError::Busy(inner.name.clone()));
+            inner.seen.ended("put", &busy);
+            return done(busy);
+        };
+        let (bucket, key) = (self.clone(), self.key(digest));
+        inner.handle.spawn(async move {
+            let put = bucket.inner.store.put(&key, PutPayload::from(bytes));
+            let put = bucket.asked("put", bucket.inner.patience, async { put.await.map(drop) });
+            done(put.await);
+            drop(place);
+        });
+    }
+
+    /// The bytes of a file, kept there.
+    pub(super) fn put_file(
+        &self,
+        digest: Digest,
+        file: &File,
+        bytes: u64,
+    ) -> Result<(), BlobError> {
+        let _turn = self.turn()?;
+        let key = self.key(digest);
+        if bytes <= PART_BYTES {
+            return Ok(self.put(key, part(file, 0, bytes)?)?);
+        }
+        let inner = Arc::clone(&self.inner);
+        let mut upload = self.wait("put", async move { inner.store.put_multipart(&key).await })?;
+        let each = PART_BYTES.max(bytes.div_ceil(PARTS_MAX));
+        let mut at = 0;
+        while at < bytes {
+            let end = at.saturating_add(each).min(bytes);
+            let sent = part(file, at, end)
+                .map_err(BlobError::from)
+                .and_then(|part| Ok(self.wait("put", upload.put_part(PutPayload::from(part)))?));
+            if let Err(error) = sent {
+                // Parts of nothing; where this fails too, a rule of the bucket removes them.
+                let _ = self.wait("abort", async move { upload.abort().await });
+                return Err(error);
+            }
+            at = end;
+        }
+        Ok(self.wait("put", async move { upload.complete().await.map(drop) })?)
+    }
+
+    /// Hands a blob's bytes to `take`, part by part, after telling `begin` how many there are.
+    pub(super) fn get<T>(
+        &self,
+        digest: Digest,
+        begin: impl FnOnce(u64) -> Result<T, BlobError>,
+        mut take: impl FnMut(&mut T, &[u8]) -> Result<(), BlobError>,
+    ) -> Result<T, BlobError> {
+        let _turn = self.turn()?;
+        let key = self.key(digest);
+        let (inner, whole) = (Arc::clone(&self.inner), key.clone());
+        let (bytes, first) = self.wait("get", async move {
+            let found = inner.store.get(&whole).await?;
+            let bytes = found.meta.size;
+            let first = if bytes <= PART_BYTES { Some(found.bytes().await?) } else { None };
+            Ok((bytes, first))
+        })?;
+        if bytes > BLOB_BYTES_MAX {
+            let what = format!("the bucket has {bytes} bytes for a blob: at most {BLOB_BYTES_MAX}");
+            return Err(BlobError::Failed(io::Error::other(what)));
+        }
+        let mut taken = begin(bytes)?;
+        if let Some(first) = first {
+            take(&mut taken, &first)?;
+            return Ok(taken);
+        }
+        let mut at = 0;
+        while at < bytes {
+            let end = at.saturating_add(PART_BYTES).min(bytes);
+            let (inner, key) = (Arc::clone(&self.inner), key.clone());
+            let part =
+                self.wait("get", async move { inner.store.get_range(&key, at..end).await })?;
+            take(&mut taken, &part)?;
+            at = end;
+        }
+        Ok(taken)
+    }
+
+    /// Whether there is something under a blob's key.
+    pub(super) fn has(&self, digest: Digest) -> Result<bool, BucketError> {
+        let (inner, key) = (Arc::clone(&self.inner), self.key(digest));
+        match self.wait("head", async move { inner.store.head(&key).await }) {
+            Ok(_) => Ok(true),
+            Err(BucketError::NoObject(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn key(&self, digest: Digest) -> Key {
+        self.inner.prefix.clone().join(digest.to_string())
+    }
+
+    fn put(&self, key: Key, bytes: Vec<u8>) -> Result<(), BucketError> {
+        let inner = Arc::clone(&self.inner);
+        self.wait(
+            "put",
+            async move { inner.store.put(&key, PutPayload::from(bytes)).await.map(drop) },
+        )
+    }
+
+    /// Whether one may list: asked of keys that begin with the probe's, so that the list is short.
+    fn list_first(&self) -> Result<(), BucketError> {
+        let (inner, below) = (Arc::clone(&self.inner), self.inner.prefix.clone().join(PROBE));
+        self.wait("list", async move { inner.store.list_with_delimiter(Some(&below)).await })
+            .map(drop)
+    }
+
+    /// A place among those whose parts are in memory.
+    fn turn(&self) -> Result<OwnedSemaphorePermit, BucketError> {
+        let (transfers, busy) = (Arc::clone(&self.inner.transfers), self.inner.name.clone());
+        let patience = self.inner.patience;
+        self.on_its_threads(async move {
+            let turn = timeout(patience, transfers.acquire_owned()).await;
+            turn.ok().and_then(Result::ok).ok_or(BucketError::Busy(busy))
+        })
+    }
+
+    /// Waits for a request, on whatever thread this is.
+    fn wait<T: Send + 'static>(
+        &self,
+        request: &'static str,
+        work: impl Future<Output = object_store::Result<T>> + Send + 'static,
+    ) -> Result<T, BucketError> {
+        self.wait_for(request, self.inner.patience, work)
+    }
+
+    fn wait_for<T: Send + 'static>(
+        &self,
+        request: &'static str,
+        patience: Duration,
+        work: impl Future<Output = object_store::Result<T>> + Send + 'static,
+    ) -> Result<T, BucketError> {
+        let bucket = self.clone();
+        self.on_its_threads(async move { bucket.asked(request, patience, work).await })
+    }
+
+    fn on_its_threads<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, BucketError>> + Send + 'static,
+    ) -> Result<T, BucketError> {
+        let (done, answer) = sync_channel(1);
+        self.inner.handle.spawn(async move {
+            // Whoever asked waits below.
+            let _ = done.send(work.await);
+        });
+        answer.recv().unwrap_or_else(|_| Err(self.unreachable("its threads are gone".to_owned())))
+    }
+
+    /// One request, counted, within its time.
+    async fn asked<T>(
+        &self,
+        request: &'static str,
+        patience: Duration,
+        work: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<T, BucketError> {
+        let inner = &self.inner;
+        let in_time = timeout(patience, async {
+            let _place = inner.requests.acquire().await;
+            work.await.map_err(|error| BucketError::of(&inner.name, &error))
+        });
+        let result = in_time.await.unwrap_or_else(|_| {
+            Err(self.unreachable(format!("no answer in {} ms", patience.as_millis())))
+        });
+        inner.seen.ended(request, &result);
+        result
+    }
+
+    fn unreachable(&self, why: String) -> BucketError {
+        BucketError::Unreachable { name: self.inner.name.clone(), why }
+    }
+}
+
+/// Bytes of a file, wherever somebody else reads or writes it.
+fn part(file: &File, at: u64, end: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX)];
+    file.read_exact_at(&mut bytes, at)?;
+    Ok(bytes)
+}
+
+/// The service that the settings name.
+fn of_service(
+    settings: &Settings,
+    place: Place<'_>,
+    variable: impl Fn(&str) -> Option<String>,
+) -> object_store::Result<Arc<dyn ObjectStore>> {
+    // Everything here has TLS by ring; somebody may have said so before.
+    let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
+    let patience = settings.patience();
+    let retry =
+        RetryConfig { max_retries: TRIES_MAX, retry_timeout: patience, ..RetryConfig::default() };
+    let is_plain = settings.endpoint.as_ref().is_some_and(|url| url.starts_with("http://"));
+    let client = ClientOptions::new()
+        .with_timeout(patience)
+        .with_connect_timeout(CONNECT_TIME.min(patience))
+        .with_allow_http(is_plain);
+    let mut service = AmazonS3Builder::new()
+        .with_bucket_name(place.bucket)
+        .with_retry(retry)
+        .with_client_options(client);
+    for (name, key) in VARIABLES {
+        if let Some(value) = variable(name) {
+            service = service.with_config(key, value);
+        }
+    }
+    if let Some(endpoint) = &settings.endpoint {
+        service = service.with_endpoint(endpoint);
+    }
+    if let Some(region) = &settings.region {
+        service = service.with_region(region);
+    }
+    Ok(Arc::new(service.build()?))
+}

@@ -1,0 +1,348 @@
+//! What a crash, a broken disk or a flipped bit can do to a journal.
+
+use std::fs;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use florin_protocol::{Address, Code, Round, TaskId};
+
+use super::*;
+use crate::frames::{ALIGN_BYTES, SECTOR_BYTES};
+use crate::meddled::{Doing, Meddled, Refused};
+use crate::{Local, Snapshot, snapshot};
+
+pub(crate) const OWNER: Digest = Digest([5; 32]);
+
+pub(crate) fn record(i: u8) -> Record {
+    let event = Event::Refused {
+        task: TaskId([i; 32]),
+        round: Round(u32::from(i)),
+        sender: Address([i; 20]),
+        code: Code::Truncated,
+    };
+    Record { now: Tick(u64::from(i)), event }
+}
+
+/// Everything that was ever told, as the state.
+pub(crate) type All = Vec<Record>;
+
+pub(crate) fn open_volume(
+    volume: &Arc<dyn Volume>,
+    owner: Digest,
+) -> Result<(Journal, All), OpenError> {
+    let begin = |bytes: Option<&[u8]>| {
+        bytes.map_or(Ok(All::new()), |bytes| borsh::from_slice(bytes).map_err(|e| e.to_string()))
+    };
+    let take = |all: &mut All, record: &Record| {
+        all.push(record.clone());
+        Ok(())
+    };
+    let (all, journal) = history::open(volume, owner, &Fold { begin: &begin, take: &take })?;
+    Ok((journal, all))
+}
+
+fn open(path: &Path) -> Result<(Journal, All), OpenError> {
+    let volume: Arc<dyn Volume> = Arc::new(Local(path.parent().unwrap().to_owned()));
+    open_volume(&volume, OWNER)
+}
+
+/// A journal of three records; the second has two events.
+fn three(path: &Path) -> Vec<Record> {
+    let (mut journal, _) = open(path).unwrap();
+    journal.append(&[record(1)]).unwrap();
+    journal.append(&[record(2), record(3)]).unwrap();
+    journal.append(&[record(4)]).unwrap();
+    (1..=4).map(record).collect()
+}
+
+#[test]
+fn what_was_appended_is_replayed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    let written = three(&path);
+    let (mut journal, read) = open(&path).unwrap();
+    assert_eq!((read, journal.records()), (written, 3));
+    journal.append(&[record(9)]).unwrap();
+    assert_eq!(open(&path).unwrap().1.len(), 5);
+}
+
+#[test]
+fn a_journal_cut_anywhere_opens_with_its_whole_records_and_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    let written = three(&path);
+    let bytes = fs::read(&path).unwrap();
+    for cut in 0..bytes.len() {
+        fs::write(&path, &bytes[..cut]).unwrap();
+        let (mut journal, read) = open(&path).unwrap();
+        assert!(written.starts_with(&read), "cut at {cut}");
+        journal.append(&[record(7)]).unwrap();
+        drop(journal);
+        let (_, again) = open(&path).unwrap();
+        assert_eq!(again.len(), read.len() + 1, "cut at {cut}");
+        assert_eq!(again.last(), Some(&record(7)));
+    }
+}
+
+#[test]
+fn a_flipped_bit_anywhere_is_named_and_nothing_is_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    three(&path);
+    let bytes = fs::read(&path).unwrap();
+    for position in 0..bytes.len() {
+        for bit in [0, 7] {
+            let mut flipped = bytes.clone();
+            flipped[position] ^= 1 << bit;
+            fs::write(&path, &flipped).unwrap();
+            let error = open(&path).unwrap_err();
+            match error {
+                OpenError::Corrupt { record, offset, .. } => {
+                    assert!((1..=3).contains(&record) && offset >= 128, "{position}");
+                    assert!(error.to_string().contains("[JOURNAL_CORRUPT]"));
+                }
+                OpenError::Foreign { .. } => assert!(position < 128, "{position}"),
+                error => panic!("{position}: {error}"),
+            }
+            assert_eq!(fs::read(&path).unwrap(), flipped);
+        }
+    }
+}
+
+#[test]
+fn a_last_record_with_unwritten_sectors_is_cut_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    three(&path);
+    let length = fs::metadata(&path).unwrap().len();
+    let (mut journal, _) = open(&path).unwrap();
+    let many: Vec<Record> = (10..60).map(record).collect();
+    journal.append(&many).unwrap();
+    let bytes = fs::read(&path).unwrap();
+    let second = usize::try_from(length.next_multiple_of(SECTOR_BYTES)).unwrap();
+    let first = usize::try_from(length).unwrap();
+    assert_eq!(length % ALIGN_BYTES, 0);
+    // The first sector of it, any other, the last.
+    let end = bytes.len();
+    for hole in [first..second, second..second + 512, end / 512 * 512..end] {
+        let mut holed = bytes.clone();
+        holed[hole].fill(0);
+        fs::write(&path, &holed).unwrap();
+        assert_eq!(open(&path).unwrap().1.len(), 4);
+    }
+    // The file was given its length, but none of the record's bytes.
+    let mut bytes = fs::read(&path).unwrap();
+    bytes.resize(bytes.len() + 3_000, 0);
+    fs::write(&path, &bytes).unwrap();
+    assert_eq!(open(&path).unwrap().1.len(), 4);
+}
+
+#[test]
+fn a_foreign_file_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    fs::write(&path, b"my diary").unwrap();
+    assert!(matches!(open(&path), Err(OpenError::Foreign { .. })));
+    assert_eq!(fs::read(&path).unwrap(), b"my diary");
+    fs::remove_file(&path).unwrap();
+    three(&path);
+    let volume: Arc<dyn Volume> = Arc::new(Local(dir.path().to_owned()));
+    let other = open_volume(&volume, Digest([6; 32]));
+    assert!(matches!(other, Err(OpenError::Foreign { .. })));
+}
+
+#[test]
+fn a_record_the_rules_refuse_is_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    three(&path);
+    let begin = |_: Option<&[u8]>| Ok(());
+    let take = |_: &mut (), record: &Record| match record.now {
+        Tick(3) => Err("no such task".to_owned()),
+        _ => Ok(()),
+    };
+    let volume: Arc<dyn Volume> = Arc::new(Local(dir.path().to_owned()));
+    let error = history::open(&volume, OWNER, &Fold { begin: &begin, take: &take });
+    assert!(matches!(error, Err(OpenError::Corrupt { record: 2, .. })));
+}
+
+type Knobs = (Arc<Mutex<usize>>, Arc<Mutex<bool>>);
+
+/// A journal on a disk of limited size whose fsync can fail.
+fn open_small(path: &Path, room: usize) -> (Journal, Knobs) {
+    let knobs = (Arc::new(Mutex::new(room)), Arc::new(Mutex::new(false)));
+    let (room, sync_fails) = (Arc::clone(&knobs.0), Arc::clone(&knobs.1));
+    let volume = Meddled::on(path.parent().unwrap(), move |doing| match doing {
+        Doing::Append(_, bytes) => {
+            let mut room = room.lock().unwrap();
+            let fits = bytes.min(*room);
+            if fits < bytes {
+                // What is cut off again takes no room.
+                return Err(Refused(fits, io::ErrorKind::StorageFull.into()));
+            }
+            *room -= bytes;
+            Ok(())
+        }
+        Doing::Sync(_) if *sync_fails.lock().unwrap() => {
+            Err(Refused(0, io::Error::other("I/O error")))
+        }
+        _ => Ok(()),
+    });
+    (open_volume(&volume, OWNER).unwrap().0, knobs)
+}
+
+#[test]
+fn a_full_disk_leaves_no_half_record_and_works_again_when_there_is_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    let (mut journal, (room, _)) = open_small(&path, 350);
+    journal.append(&[record(1)]).unwrap();
+    let good = fs::read(&path).unwrap();
+    assert!(matches!(journal.append(&[record(2)]), Err(AppendError::Full(_))));
+    assert_eq!(fs::read(&path).unwrap(), good);
+    assert!(matches!(journal.check_room(), Err(AppendError::Full(_))));
+    assert_eq!(fs::read(&path).unwrap(), good);
+    *room.lock().unwrap() = 1_000_000;
+    journal.append(&[record(3)]).unwrap();
+    drop(journal);
+    assert_eq!(open(&path).unwrap().1, [record(1), record(3)]);
+}
+
+#[test]
+fn after_a_failed_fsync_nothing_more_is_taken_until_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    let (mut journal, (_, sync_fails)) = open_small(&path, 1_000_000);
+    journal.append(&[record(1)]).unwrap();
+    *sync_fails.lock().unwrap() = true;
+    assert!(matches!(journal.append(&[record(2)]), Err(AppendError::Broken(_))));
+    *sync_fails.lock().unwrap() = false;
+    assert!(matches!(journal.append(&[record(3)]), Err(AppendError::Broken(_))));
+    let begin = |_: Option<&[u8]>| Ok(All::new());
+    let take = |all: &mut All, record: &Record| {
+        all.push(record.clone());
+        Ok(())
+    };
+    let durable = journal.read_back(&Fold { begin: &begin, take: &take }).unwrap();
+    assert_eq!(durable, [record(1)]);
+}
+
+#[test]
+fn a_full_disk_at_a_cut_leaves_the_journal_as_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    let (mut journal, (room, _)) = open_small(&path, 1_000_000);
+    journal.append(&[record(1)]).unwrap();
+    *room.lock().unwrap() = 100;
+    assert!(matches!(journal.cut(), Err(AppendError::Full(_))));
+    *room.lock().unwrap() = 1_000_000;
+    journal.append(&[record(2)]).unwrap();
+    drop(journal);
+    assert_eq!(open(&path).unwrap().1, [record(1), record(2)]);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+}
+
+/// The bytes of the journal's first version, from before there were segments: one record with two events.
+fn first_version() -> Vec<u8> {
+    let payload = borsh::to_vec(&vec![record(1), record(2)]).unwrap();
+    let derived = |context: &str, parts: &[&[u8]]| {
+        let mut hasher = blake3::Hasher::new_derive_key(context);
+        parts.iter().for_each(|part| {
+            hasher.update(part);
+        });
+        *hasher.finalize().as_bytes()
+    };
+    let magic = b"florin journal 1";
+    let length = (payload.len() as u32).to_le_bytes();
+    let first = derived("florin v1 journal", &[&OWNER.0, magic]);
+    let check = derived("florin v1 journal length", &[&first, &length]);
+    let chain = derived("florin v1 journal", &[&first, &payload]);
+    [magic, OWNER.0.as_slice(), &length, &check[..4], &payload, &chain].concat()
+}
+
+#[test]
+fn a_journal_of_the_first_version_is_read_and_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    fs::write(&path, first_version()).unwrap();
+    let (mut journal, all) = open(&path).unwrap();
+    assert_eq!(all, [record(1), record(2)]);
+    journal.append(&[record(3)]).unwrap();
+    assert_eq!(journal.cut().unwrap().records, 2);
+    journal.append(&[record(4)]).unwrap();
+    drop(journal);
+    assert_eq!(open(&path).unwrap().1, (1..=4).map(record).collect::<All>());
+}
+
+/// Writes so many records, with a snapshot after each of `cuts`; returns all.
+fn written(volume: &Arc<dyn Volume>, records: u8, cuts: &[u8], keeps: bool) -> All {
+    let (mut journal, mut all) = open_volume(volume, OWNER).unwrap();
+    for i in 1..=records {
+        journal.append(&[record(i)]).unwrap();
+        all.push(record(i));
+        if cuts.contains(&i) {
+            let at = journal.cut().unwrap();
+            let taken = Snapshot { at, state: borsh::to_vec(&all).unwrap() };
+            history::keep(volume.as_ref(), OWNER, &taken, keeps).unwrap();
+        }
+    }
+    all
+}
+
+#[test]
+fn a_damaged_snapshot_is_passed_over_and_what_is_missing_is_refused() {
+    for keeps in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let volume: Arc<dyn Volume> = Arc::new(Local(dir.path().to_owned()));
+        let all = written(&volume, 9, &[2, 4, 6], keeps);
+        let (journal, read) = open_volume(&volume, OWNER).unwrap();
+        assert_eq!((read, journal.since().records), (all.clone(), 3));
+        drop(journal);
+        let damage = |records: u64| {
+            let path = dir.path().join(snapshot::name(records));
+            let mut bytes = fs::read(&path).unwrap();
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 1;
+            fs::write(&path, bytes).unwrap();
+        };
+        assert!(!dir.path().join(snapshot::name(2)).exists(), "two are kept");
+        damage(6);
+        assert_eq!(open_volume(&volume, OWNER).unwrap().1, all);
+        damage(4);
+        match open_volume(&volume, OWNER) {
+            Ok((_, read)) => assert_eq!((read, keeps), (all, true)),
+            Err(error) => {
+                assert!(!keeps && matches!(error, OpenError::NoSnapshot { .. }), "{error}");
+                assert!(error.to_string().contains("[SNAPSHOT_UNUSABLE]"), "{error}");
+                continue;
+            }
+        }
+        // Without its newest segment the journal is shorter than what a snapshot stands for.
+        fs::remove_file(dir.path().join(history::segment(6))).unwrap();
+        let error = open_volume(&volume, OWNER).unwrap_err();
+        assert!(error.to_string().contains("[JOURNAL_MISSING]"), "{error}");
+        // And without one in the middle it has a hole.
+        fs::remove_file(dir.path().join(history::segment(2))).unwrap();
+        fs::remove_file(dir.path().join(snapshot::name(6))).unwrap();
+        let error = open_volume(&volume, OWNER).unwrap_err();
+        assert!(matches!(error, OpenError::Missing { records: 2, .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_snapshot_of_another_place_or_owner_is_never_taken_for_this_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let volume: Arc<dyn Volume> = Arc::new(Local(dir.path().to_owned()));
+    let all = written(&volume, 5, &[2, 4], true);
+    let (two, four) = (dir.path().join(snapshot::name(2)), dir.path().join(snapshot::name(4)));
+    fs::copy(&two, &four).unwrap();
+    assert_eq!(open_volume(&volume, OWNER).unwrap().1, all);
+    let elsewhere = tempfile::tempdir().unwrap();
+    let other: Arc<dyn Volume> = Arc::new(Local(elsewhere.path().to_owned()));
+    let wrong = Snapshot { at: Position { records: 4, chain: Digest([1; 32]) }, state: vec![0; 4] };
+    history::keep(other.as_ref(), OWNER, &wrong, true).unwrap();
+    fs::copy(elsewhere.path().join(snapshot::name(4)), &four).unwrap();
+    // It is whole, and the journal says that it does not belong to it.
+    let error = open_volume(&volume, OWNER).unwrap_err();
+    assert!(error.to_string().contains("[JOURNAL_MISSING]"), "{error}");
+}

@@ -1,0 +1,132 @@
+//! A folder whose steps a test hears of before they are done, and may refuse: a full disk, a broken one, one that notes.
+//!
+//! The store's own tests use it too, so what it works with comes from whoever includes it.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::{Disk, Local, Source, Volume};
+
+/// What is about to be done, and to which file.
+pub enum Doing<'a> {
+    /// It is opened for appending, and made if it is not there.
+    Open(&'a str),
+    /// So many bytes are appended.
+    Append(&'a str, usize),
+    /// It is synced.
+    Sync(&'a str),
+    /// It is removed.
+    Remove(&'a str),
+    /// The names in the folder are synced.
+    SyncNames,
+}
+
+impl std::fmt::Display for Doing<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Open(name) => write!(f, "open {name}"),
+            Self::Append(name, bytes) => write!(f, "append {bytes} to {name}"),
+            Self::Sync(name) => write!(f, "sync {name}"),
+            Self::Remove(name) => write!(f, "remove {name}"),
+            Self::SyncNames => f.write_str("sync names"),
+        }
+    }
+}
+
+/// How a step fails, and how many bytes of an append are on the disk by then.
+pub struct Refused(pub usize, pub io::Error);
+
+/// What a test does about a step.
+pub type Meddle = dyn Fn(Doing<'_>) -> Result<(), Refused> + Send + Sync;
+
+/// The folder.
+#[derive(Clone)]
+pub struct Meddled(Local, Arc<Meddle>);
+
+impl Meddled {
+    /// A folder on which `meddle` is called before each step.
+    pub fn on(
+        folder: impl Into<PathBuf>,
+        meddle: impl Fn(Doing<'_>) -> Result<(), Refused> + Send + Sync + 'static,
+    ) -> Arc<dyn Volume> {
+        Arc::new(Self(Local(folder.into()), Arc::new(meddle)))
+    }
+
+    /// A folder on a disk that takes so many bytes and no more.
+    pub fn with_room(
+        folder: impl Into<PathBuf>,
+        room: Arc<std::sync::Mutex<usize>>,
+    ) -> Arc<dyn Volume> {
+        Self::on(folder, move |doing| {
+            let Doing::Append(_, bytes) = doing else { return Ok(()) };
+            let mut room = room.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let fits = bytes.min(*room);
+            *room -= fits;
+            if fits < bytes {
+                Err(Refused(fits, io::ErrorKind::StorageFull.into()))
+            } else {
+                Ok(())
+            }
+        })
+    }
+
+    fn ask(&self, doing: Doing<'_>) -> io::Result<()> {
+        self.1(doing).map_err(|Refused(_, error)| error)
+    }
+}
+
+struct Handle {
+    inner: Box<dyn Disk>,
+    name: String,
+    folder: Meddled,
+}
+
+impl Disk for Handle {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if let Err(Refused(written, error)) = self.folder.1(Doing::Append(&self.name, bytes.len()))
+        {
+            self.inner.append(&bytes[..written])?;
+            return Err(error);
+        }
+        self.inner.append(bytes)
+    }
+    fn sync(&mut self) -> io::Result<()> {
+        self.folder.ask(Doing::Sync(&self.name))?;
+        self.inner.sync()
+    }
+    fn truncate(&mut self, length: u64) -> io::Result<()> {
+        self.inner.truncate(length)
+    }
+}
+
+impl Volume for Meddled {
+    fn place(&self, name: &str) -> PathBuf {
+        self.0.place(name)
+    }
+    fn names(&self) -> io::Result<Vec<String>> {
+        self.0.names()
+    }
+    fn open(&self, name: &str) -> io::Result<(Box<dyn Source>, u64)> {
+        self.0.open(name)
+    }
+    fn append_to(&self, name: &str) -> io::Result<Box<dyn Disk>> {
+        self.ask(Doing::Open(name))?;
+        let inner = self.0.append_to(name)?;
+        Ok(Box::new(Handle { inner, name: name.to_owned(), folder: self.clone() }))
+    }
+    fn write_again(&self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_again(name, offset, bytes)
+    }
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.0.rename(from, to)
+    }
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.ask(Doing::Remove(name))?;
+        self.0.remove(name)
+    }
+    fn sync(&self) -> io::Result<()> {
+        self.ask(Doing::SyncNames)?;
+        self.0.sync()
+    }
+}

@@ -1,0 +1,241 @@
+//! What packs keep, and what they cut off.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+
+use florin_protocol::blob_digest;
+
+use super::*;
+use crate::meddled::{Doing, Meddled, Refused};
+use crate::volume::Local;
+
+fn open(path: &Path) -> Packs {
+    Packs::open(Arc::new(Local(path.to_owned()))).unwrap()
+}
+
+fn open_on(volume: Arc<dyn Volume>) -> Packs {
+    Packs::open(volume).unwrap()
+}
+
+fn append(packs: &Packs, bytes: &[u8]) -> Result<Digest, BlobError> {
+    let (done, answer) = channel();
+    let digest = blob_digest(bytes);
+    packs.append(bytes.to_vec(), digest, Box::new(move |result| done.send(result).unwrap()));
+    answer.recv().unwrap()
+}
+
+fn blob(n: u8) -> Vec<u8> {
+    vec![n; 100 + usize::from(n)]
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut digests = Vec::new();
+    for life in 0..3 {
+        let packs = open(dir.path());
+        for n in 0..10 {
+            digests.push((append(&packs, &blob(life * 10 + n)).unwrap(), blob(life * 10 + n)));
+        }
+        for (digest, bytes) in &digests {
+            assert_eq!(packs.read(*digest).unwrap().unwrap(), *bytes);
+        }
+    }
+    assert_eq!(
+        fs::read_dir(dir.path()).unwrap().count(),
+        3,
+        "each life appends to a pack of its own"
+    );
+}
+
+#[test]
+fn a_torn_tail_is_cut_off_wherever_it_is_torn_and_nothing_before_it_is_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let kept = {
+        let packs = open(dir.path());
+        [1, 2].map(|n| append(&packs, &blob(n)).unwrap())
+    };
+    let path = dir.path().join(name(0));
+    let whole = fs::read(&path).unwrap();
+    let lost = blob(3);
+    let mut frame = (lost.len() as u32).to_le_bytes().to_vec();
+    frame.extend_from_slice(&blob_digest(&lost).0);
+    frame.extend_from_slice(&lost);
+    for cut in 0..frame.len() {
+        // Cut short, or of full length with bytes that never reached the disk.
+        for zeroed in [false, true] {
+            let mut torn = whole.clone();
+            torn.extend_from_slice(&frame[..cut]);
+            if zeroed {
+                torn.resize(whole.len() + frame.len(), 0);
+            }
+            fs::write(&path, &torn).unwrap();
+            let packs = open(dir.path());
+            assert!(kept.iter().all(|digest| packs.contains(*digest)), "cut at {cut}");
+            assert!(!packs.contains(blob_digest(&lost)), "cut at {cut}, zeroed {zeroed}");
+            assert_eq!(fs::metadata(&path).unwrap().len(), whole.len() as u64);
+        }
+    }
+}
+
+#[test]
+fn a_failed_write_loses_nothing_else_and_is_not_acknowledged() {
+    for sync in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        // The third append or sync fails.
+        let count = AtomicUsize::new(0);
+        let packs = open_on(Meddled::on(dir.path(), move |doing| match doing {
+            Doing::Append(_, bytes) if !sync && count.fetch_add(1, Ordering::SeqCst) == 2 => {
+                Err(Refused(bytes / 2, io::ErrorKind::StorageFull.into()))
+            }
+            Doing::Sync(_) if sync && count.fetch_add(1, Ordering::SeqCst) == 2 => {
+                Err(Refused(0, io::Error::other("EIO")))
+            }
+            _ => Ok(()),
+        }));
+        let good: Vec<Digest> = [1, 2].map(|n| append(&packs, &blob(n)).unwrap()).to_vec();
+        let failed = append(&packs, &blob(3)).unwrap_err();
+        assert_eq!(matches!(failed, BlobError::Full), !sync, "{failed}");
+        assert!(!packs.contains(blob_digest(&blob(3))));
+        let after = append(&packs, &blob(4)).unwrap();
+        drop(packs);
+        let packs = open(dir.path());
+        for (digest, n) in good.into_iter().chain([after]).zip([1, 2, 4]) {
+            assert_eq!(packs.read(digest).unwrap().unwrap(), blob(n), "sync {sync}");
+        }
+    }
+}
+
+#[test]
+fn a_pack_whose_name_is_not_durable_takes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let synced = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&synced);
+    let packs = open_on(Meddled::on(dir.path(), move |doing| {
+        let first =
+            matches!(doing, Doing::SyncNames) && counter.fetch_add(1, Ordering::SeqCst) == 0;
+        if first { Err(Refused(0, io::Error::other("EIO"))) } else { Ok(()) }
+    }));
+    append(&packs, &blob(1)).unwrap_err();
+    let kept = append(&packs, &blob(2)).unwrap();
+    assert_eq!(synced.load(Ordering::SeqCst), 2, "the name of the pack that took it was synced");
+    assert_eq!(packs.read(kept).unwrap().unwrap(), blob(2));
+}
+
+#[test]
+fn many_at_once_share_their_syncs() {
+    let dir = tempfile::tempdir().unwrap();
+    let syncs = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&syncs);
+    let packs = open_on(Meddled::on(dir.path(), move |doing| {
+        if matches!(doing, Doing::Sync(_)) {
+            counter.fetch_add(1, Ordering::SeqCst);
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        Ok(())
+    }));
+    let (done, answers) = channel();
+    for n in 0..200u8 {
+        let (bytes, done) = (blob(n), done.clone());
+        let digest = blob_digest(&bytes);
+        packs.append(bytes, digest, Box::new(move |result| done.send(result).unwrap()));
+    }
+    assert_eq!(answers.iter().take(200).filter(Result::is_ok).count(), 200);
+    assert!(syncs.load(Ordering::SeqCst) < 50, "{syncs:?} syncs for 200 blobs");
+}
+
+#[test]
+fn a_batch_of_many_pieces_lies_where_the_index_says_and_its_buffers_are_used_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let packs = open(dir.path());
+    let large = |n: usize| {
+        let mut bytes = packs.buffer(PACKED_BYTES_MAX);
+        assert!(bytes.is_empty() && bytes.capacity() >= PACKED_BYTES_MAX);
+        bytes.resize(PACKED_BYTES_MAX - n, n as u8);
+        bytes
+    };
+    // While the first is written, the others wait and become a batch.
+    let (done, answers) = channel();
+    let mut digests = Vec::new();
+    for n in 0..100 {
+        let (bytes, done) = (large(n), done.clone());
+        let digest = blob_digest(&bytes);
+        digests.push(digest);
+        packs.append(bytes, digest, Box::new(move |result| done.send(result).unwrap()));
+    }
+    assert_eq!(answers.iter().take(100).filter(Result::is_ok).count(), 100);
+    let check = |packs: &Packs| {
+        for (n, digest) in digests.iter().enumerate() {
+            let bytes = packs.read(*digest).unwrap().unwrap();
+            assert_eq!((bytes.len(), blob_digest(&bytes)), (PACKED_BYTES_MAX - n, *digest));
+        }
+    };
+    check(&packs);
+    let spare = packs.spare.lock().unwrap().len();
+    assert!((1..=SPARE_MAX).contains(&spare), "{spare}");
+    drop(packs);
+    check(&open(dir.path()));
+}
+
+#[test]
+fn a_flipped_byte_in_the_newest_pack_costs_one_blob_and_none_behind_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let digests = {
+        let packs = open(dir.path());
+        [1, 2, 3].map(|n| append(&packs, &blob(n)).unwrap())
+    };
+    let path = dir.path().join(name(0));
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[HEAD_BYTES + blob(1).len() + HEAD_BYTES + 5] ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    let found = check(&Local(dir.path().to_owned())).unwrap();
+    assert_eq!((found.whole.len(), found.damaged.len(), found.unfinished), (2, 1, 0));
+    let packs = open(dir.path());
+    assert_eq!(digests.map(|digest| packs.contains(digest)), [true, false, true]);
+    assert_eq!(fs::read(&path).unwrap(), bytes, "nothing was cut off");
+}
+
+#[test]
+fn a_damaged_length_costs_one_blob_in_any_pack_and_none_behind_it() {
+    for newest in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let digests = {
+            let packs = open(dir.path());
+            [1, 2, 3].map(|n| append(&packs, &blob(n)).unwrap())
+        };
+        if !newest {
+            append(&open(dir.path()), &blob(4)).unwrap();
+        }
+        let path = dir.path().join(name(0));
+        let whole = fs::read(&path).unwrap();
+        let second = HEAD_BYTES + blob(1).len();
+        // Too long for any blob, beyond the file, within the next blob.
+        for length in [u32::MAX, 100_000, 150] {
+            let mut bytes = whole.clone();
+            bytes[second..second + 4].copy_from_slice(&length.to_le_bytes());
+            fs::write(&path, &bytes).unwrap();
+            let found = check(&Local(dir.path().to_owned())).unwrap();
+            assert_eq!((found.damaged.len(), found.unfinished), (1, 0), "{:?}", found.damaged);
+            let packs = open(dir.path());
+            let there = digests.map(|digest| packs.contains(digest));
+            assert_eq!(there, [true, false, true], "{newest} {length}");
+            assert_eq!(packs.read(digests[2]).unwrap().unwrap(), blob(3));
+            drop(packs);
+            assert_eq!(fs::read(&path).unwrap(), bytes, "nothing was cut off");
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_named_almost_like_a_pack_is_none() {
+    let dir = tempfile::tempdir().unwrap();
+    for stray in ["7.pack", "+000000007.pack", "00000000007.pack", "a.pack"] {
+        assert_eq!(number(stray), None, "{stray}");
+        fs::write(dir.path().join(stray), b"a copy").unwrap();
+    }
+    let packs = open(dir.path());
+    append(&packs, &blob(1)).unwrap();
+    assert!(dir.path().join(name(0)).exists());
+}

@@ -1,0 +1,147 @@
+//! Snapshots: what the journal's records up to a position come to, so that a start need not read them all.
+//!
+//! ```text
+//! "florin snapshot1" · owner (32) · records (8) · chain (32) · length (8) · state (length) · digest (32)
+//! ```
+//! A snapshot stands where a segment of the journal begins, and is named after the number of records before it. It is
+//! written under another name, made durable, renamed. The digest is over everything before it: a snapshot that does not
+//! have it is not used.
+
+use std::io::{self, Read};
+
+use florin_protocol::Digest;
+
+use super::frames::Position;
+use super::volume::{Volume, write_whole};
+
+const MAGIC: &[u8; 16] = b"florin snapshot1";
+const PREFIX: &str = "snapshot-";
+const UNFINISHED: &str = "snapshot.unfinished";
+/// Magic, owner, records, chain and length.
+const HEAD_BYTES: usize = 16 + 32 + 8 + 32 + 8;
+const DIGEST_BYTES: usize = 32;
+/// Largest state that is kept as a snapshot, in bytes (4 GiB): a start reads it whole.
+pub const STATE_BYTES_MAX: usize = 4 * 1024 * 1024 * 1024;
+/// Newest snapshots that are kept: should one be damaged, the one before it and the journal since then will do.
+pub const SNAPSHOTS_KEPT: usize = 2;
+
+/// A state, and where in the journal it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Behind which record.
+    pub at: Position,
+    /// The state's bytes.
+    pub state: Vec<u8>,
+}
+
+/// The name of the snapshot behind so many records.
+#[must_use]
+pub fn name(records: u64) -> String {
+    format!("{PREFIX}{records:020}")
+}
+
+/// The number of records that a snapshot's name says. A file that is named almost like a snapshot is none.
+pub fn number(file: &str) -> Option<u64> {
+    let records = file.strip_prefix(PREFIX)?.parse().ok()?;
+    (file == name(records)).then_some(records)
+}
+
+/// The snapshots of a folder, newest first, by the number of records before them.
+pub(super) fn list(volume: &dyn Volume) -> io::Result<Vec<u64>> {
+    let names = volume.names()?;
+    let mut found: Vec<u64> = names.iter().filter_map(|name| number(name)).collect();
+    found.sort_unstable_by(|a, b| b.cmp(a));
+    Ok(found)
+}
+
+/// Writes a snapshot. It is there whole and durable, or not at all.
+pub(super) fn write(volume: &dyn Volume, owner: Digest, snapshot: &Snapshot) -> io::Result<()> {
+    let state = &snapshot.state;
+    if state.len() > STATE_BYTES_MAX {
+        let what = format!("a state of {} bytes: the most is {STATE_BYTES_MAX}", state.len());
+        return Err(io::Error::other(what));
+    }
+    let mut head = Vec::with_capacity(HEAD_BYTES);
+    head.extend_from_slice(MAGIC);
+    head.extend_from_slice(&owner.0);
+    head.extend_from_slice(&snapshot.at.records.to_le_bytes());
+    head.extend_from_slice(&snapshot.at.chain.0);
+    head.extend_from_slice(&(state.len() as u64).to_le_bytes());
+    let digest = digest(&head, state).0;
+    write_whole(volume, UNFINISHED, &name(snapshot.at.records), &[&head, state, &digest])
+}
+
+/// Removes what an interrupted write left.
+pub(super) fn remove_unfinished(volume: &dyn Volume) -> io::Result<()> {
+    volume.remove(UNFINISHED)
+}
+
+/// Reads the snapshot behind so many records, if its bytes are those that were written for this owner.
+///
+/// # Errors
+/// In words, why it is not to be used.
+pub(super) fn read(volume: &dyn Volume, owner: Digest, records: u64) -> Result<Snapshot, String> {
+    let name = name(records);
+    let (file, size) = volume.open(&name).map_err(|error| format!("{name}: {error}"))?;
+    let most = (HEAD_BYTES + STATE_BYTES_MAX + DIGEST_BYTES) as u64;
+    if size > most {
+        return Err(format!("{name}: it has {size} bytes, a snapshot at most {most}"));
+    }
+    let read = read_from(file, size, owner, records).map_err(|error| format!("{name}: {error}"))?;
+    read.ok_or_else(|| format!("{name}: its bytes are damaged"))
+}
+
+/// The state is read once, into the place where it stays: it may take as much memory as there is.
+fn read_from(
+    mut file: impl Read,
+    size: u64,
+    owner: Digest,
+    records: u64,
+) -> io::Result<Option<Snapshot>> {
+    let Some(length) = size.checked_sub((HEAD_BYTES + DIGEST_BYTES) as u64) else {
+        return Ok(None);
+    };
+    let mut head = [0; HEAD_BYTES];
+    file.read_exact(&mut head)?;
+    let Some(chain) = chain_of(&head, owner, records, length) else { return Ok(None) };
+    let mut state = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+    file.read_exact(&mut state)?;
+    let mut said = [0; DIGEST_BYTES];
+    file.read_exact(&mut said)?;
+    let whole = said == digest(&head, &state).0;
+    Ok(whole.then_some(Snapshot { at: Position { records, chain }, state }))
+}
+
+/// The chain value in a head, if it is one of this owner's, this place's and a state of this length.
+fn chain_of(head: &[u8], owner: Digest, records: u64, length: u64) -> Option<Digest> {
+    let (magic, fields) = head.split_first_chunk::<16>()?;
+    let (found_owner, fields) = fields.split_first_chunk::<32>()?;
+    let (found_records, fields) = fields.split_first_chunk::<8>()?;
+    let (chain, found_length) = fields.split_first_chunk::<32>()?;
+    let ours = magic == MAGIC
+        && *found_owner == owner.0
+        && u64::from_le_bytes(*found_records) == records
+        && found_length == length.to_le_bytes();
+    ours.then_some(Digest(*chain))
+}
+
+fn digest(head: &[u8], state: &[u8]) -> Digest {
+    let mut hasher = blake3::Hasher::new_derive_key("florin v1 snapshot");
+    hasher.update(head);
+    hasher.update(state);
+    Digest(*hasher.finalize().as_bytes())
+}
+
+/// Removes all but the newest snapshots, durably, and returns the number of records before the oldest that stays, once there are
+/// as many as are kept.
+pub(super) fn prune(volume: &dyn Volume, kept: usize) -> io::Result<Option<u64>> {
+    let found = list(volume)?;
+    for old in found.iter().skip(kept) {
+        volume.remove(&name(*old))?;
+    }
+    if found.len() > kept {
+        // Before the records behind them go: a snapshot that came back would stand behind nothing.
+        volume.sync()?;
+    }
+    Ok(kept.checked_sub(1).and_then(|last| found.get(last)).copied())
+}

@@ -1,0 +1,66 @@
+//! What transactions have cost, as the chain says: for tables, never for accounts.
+
+use std::sync::Arc;
+
+use alloy_primitives::{U64, U128};
+use florin_protocol::Address;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::Endpoint;
+use florin_ledger::LedgerError;
+
+/// What one transaction took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spent {
+    /// Who paid for it.
+    pub by: Address,
+    /// The contract that it made, if any.
+    pub created: Option<Address>,
+    /// Gas.
+    pub gas: u64,
+    /// Gas times its price.
+    pub wei: u128,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Receipt {
+    from: alloy_primitives::Address,
+    gas_used: U64,
+    #[serde(default)]
+    effective_gas_price: U128,
+    contract_address: Option<alloy_primitives::Address>,
+}
+
+/// What every transaction of the blocks `first` to `last` took, oldest first: one question for each block.
+///
+/// # Errors
+/// [`LedgerError::Unavailable`], also from a node that does not know `eth_getBlockReceipts`.
+pub fn spent(
+    endpoint: &Arc<dyn Endpoint>,
+    first: u64,
+    last: u64,
+) -> Result<Vec<Spent>, LedgerError> {
+    let method = "eth_getBlockReceipts";
+    let lost =
+        |what: String| LedgerError::Unavailable(format!("{}, {method}: {what}", endpoint.name()));
+    let mut all = Vec::new();
+    for block in first..=last {
+        let found = endpoint.call(method, json!([format!("{block:#x}")]));
+        let found = found.map_err(|error| lost(error.to_string()))?;
+        let receipts: Vec<Receipt> =
+            serde_json::from_value(found).map_err(|error| lost(error.to_string()))?;
+        all.extend(receipts.into_iter().map(|receipt| {
+            let gas = receipt.gas_used.to::<u64>();
+            let price = receipt.effective_gas_price.to::<u128>();
+            Spent {
+                by: receipt.from.into(),
+                created: receipt.contract_address.map(Into::into),
+                gas,
+                wei: price.saturating_mul(u128::from(gas)),
+            }
+        }));
+    }
+    Ok(all)
+}

@@ -1,0 +1,313 @@
+//! A task's settlements, from the contract's events. The contract keeps one hash of them, so what is read here is held
+//! against that hash.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use alloy_primitives::{B256, keccak256};
+use alloy_sol_types::{SolEvent, SolEventInterface, SolValue};
+use florin_protocol::{Amount, Digest, PayoutId, Report, Round, TaskId, Tick};
+
+use super::contracts::Market;
+use super::contracts::Market::{MarketEvents, PostedSettlement, Standing};
+use super::deployment::Deployment;
+use super::node::{At, Filter, Node};
+use crate::limits::{FORGET_DEPTH, HISTORIES_MAX};
+use florin_ledger::{
+    LedgerError, PendingSettlement, Settlement, SettlementStatus, TaskState, Terms,
+};
+
+/// How often a reading that does not fit the contract's hash is tried again: another block may have come between.
+const READINGS_MAX: usize = 4;
+
+/// A task's books and settlements at one block.
+#[derive(Clone, Debug)]
+pub(super) struct View {
+    pub(super) state: Market::TaskState,
+    /// Every settlement that stands, first to last.
+    pub(super) standing: Vec<Posted>,
+    /// How many of them are final.
+    pub(super) finalised: usize,
+}
+
+/// A settlement that stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Posted {
+    pub(super) settlement: Settlement,
+    pub(super) final_at: Tick,
+    /// What the contract's hash was before it.
+    pub(super) before: B256,
+}
+
+impl Posted {
+    fn new(task: TaskId, last: Option<&Self>, event: &Market::SettlementPosted) -> Self {
+        let settlement = Settlement {
+            task,
+            payout: Report::payout_id(task, Round(event.round)),
+            round: Round(event.round),
+            report: Digest(event.report.0),
+            previous_root: last.map_or_else(Digest::default, |last| last.settlement.root),
+            root: Digest(event.root.0),
+            data_total: Amount::from_units(event.dataTotal),
+            infrastructure_total: Amount::from_units(event.infrastructureTotal),
+        };
+        let before = last.map_or_else(start, Self::entry);
+        Self { settlement, final_at: Tick(event.finalAt), before }
+    }
+
+    /// The settlement as the contract wants to see it again.
+    pub(super) fn to_contract(&self) -> PostedSettlement {
+        let s = &self.settlement;
+        PostedSettlement {
+            round: s.round.0,
+            report: s.report.0.into(),
+            root: s.root.0.into(),
+            dataTotal: s.data_total.units(),
+            infrastructureTotal: s.infrastructure_total.units(),
+            finalAt: self.final_at.0,
+        }
+    }
+
+    fn inner(&self) -> B256 {
+        let report = B256::from(self.settlement.report.0);
+        keccak256((self.before, report, self.final_at.0).abi_encode())
+    }
+
+    fn to_standing(&self) -> Standing {
+        let s = &self.settlement;
+        Standing {
+            inner: self.inner(),
+            round: s.round.0,
+            root: s.root.0.into(),
+            dataTotal: s.data_total.units(),
+            infrastructureTotal: s.infrastructure_total.units(),
+        }
+    }
+
+    /// The contract's hash up to this settlement.
+    fn entry(&self) -> B256 {
+        entry(&self.to_standing())
+    }
+}
+
+fn entry(last: &Standing) -> B256 {
+    let Standing { inner, round, root, dataTotal: data, infrastructureTotal: infrastructure } =
+        *last;
+    keccak256((inner, round, root, data, infrastructure).abi_encode())
+}
+
+const NOTHING: Standing = Standing {
+    inner: B256::ZERO,
+    round: 0,
+    root: B256::ZERO,
+    dataTotal: 0,
+    infrastructureTotal: 0,
+};
+
+/// What a task's history begins with.
+fn start() -> B256 {
+    entry(&NOTHING)
+}
+
+impl View {
+    /// What a new settlement is measured against.
+    pub(super) fn last(&self) -> Standing {
+        self.standing.last().map_or(NOTHING, Posted::to_standing)
+    }
+
+    pub(super) fn pending(&self) -> &[Posted] {
+        self.standing.get(self.finalised..).unwrap_or_default()
+    }
+
+    /// The settlements that wait, as the contract wants to see them again.
+    pub(super) fn pending_list(&self) -> Vec<PostedSettlement> {
+        self.pending().iter().map(Posted::to_contract).collect()
+    }
+
+    /// A standing settlement's place.
+    pub(super) fn find(&self, payout: PayoutId) -> Option<(usize, &Posted)> {
+        self.standing.iter().enumerate().find(|(_, posted)| posted.settlement.payout == payout)
+    }
+
+    pub(super) fn status(&self, payout: PayoutId) -> SettlementStatus {
+        match self.find(payout) {
+            None => SettlementStatus::Unknown,
+            Some((place, _)) if place < self.finalised => SettlementStatus::Final,
+            Some(_) => SettlementStatus::Pending,
+        }
+    }
+
+    /// How many settlements the contract's `mark` covers, if it is on this history.
+    pub(super) fn marked(&self) -> usize {
+        let covers = |posted: &Posted| posted.entry() == self.state.mark;
+        self.standing.iter().rposition(covers).map_or(0, |place| place.saturating_add(1))
+    }
+
+    fn fits(&self) -> bool {
+        let up_to = |count: usize| {
+            let last = count.checked_sub(1).and_then(|place| self.standing.get(place));
+            last.map_or_else(start, Posted::entry)
+        };
+        up_to(self.standing.len()) == self.state.head && up_to(self.finalised) == self.state.base
+    }
+
+    /// The books in the trait's words.
+    pub(super) fn to_state(&self) -> TaskState {
+        let s = &self.state;
+        let amount = Amount::from_units;
+        TaskState {
+            terms: Terms::from(&s.terms),
+            data_locked: amount(s.dataLocked),
+            infrastructure_locked: amount(s.infrastructureLocked),
+            data_paid: amount(s.dataPaid),
+            infrastructure_paid: amount(s.infrastructurePaid),
+            refunded: amount(s.refunded),
+            owed: amount(s.owed),
+            root: Digest(s.root.0),
+            pending: self.pending().iter().map(Posted::to_pending).collect(),
+            closed: s.closed,
+        }
+    }
+}
+
+impl Posted {
+    fn to_pending(&self) -> PendingSettlement {
+        PendingSettlement { settlement: self.settlement, final_at: self.final_at }
+    }
+}
+
+impl From<&Market::Terms> for Terms {
+    fn from(t: &Market::Terms) -> Self {
+        let amount = Amount::from_units;
+        Self {
+            task: TaskId(t.task.0),
+            buyer: t.buyer.into(),
+            coordinator: t.coordinator.into(),
+            arbiter: t.arbiter.into(),
+            data: amount(t.data),
+            infrastructure: amount(t.infrastructure),
+            bond_min: amount(t.bondMin),
+            debit_max: amount(t.debitMax),
+            stake_min: amount(t.stakeMin),
+            challenge_ms: t.challengeMs,
+            unbond_ms: t.unbondMs,
+            expires: Tick(t.expires),
+        }
+    }
+}
+
+/// One event of a task's settlements.
+#[derive(Clone, Debug)]
+struct Event {
+    block: u64,
+    what: MarketEvents,
+}
+
+/// What was read of a task, up to a block.
+#[derive(Clone, Debug, Default)]
+struct Read {
+    events: Vec<Event>,
+    up_to: u64,
+}
+
+/// Reads tasks' settlements, and remembers what is deep enough to stay.
+#[derive(Debug, Default)]
+pub(super) struct Histories(Mutex<BTreeMap<TaskId, Read>>);
+
+impl Histories {
+    /// A task as it was after `block`; nothing for one that was never opened.
+    pub(super) fn view(
+        &self,
+        node: &Node,
+        deployment: &Deployment,
+        log_blocks_max: u64,
+        task: TaskId,
+        block: u64,
+    ) -> Result<Option<View>, LedgerError> {
+        for _ in 0..READINGS_MAX {
+            let getter = Market::taskCall { id: task.0.into() };
+            let state = node.get(deployment.market, &getter, At::Block(block))?;
+            if state.head.is_zero() {
+                return Ok(None);
+            }
+            let events = self.events(node, deployment, log_blocks_max, task, block)?;
+            let view = fold(task, state, events.iter().filter(|event| event.block <= block));
+            if view.fits() {
+                return Ok(Some(view));
+            }
+            // Blocks have come and gone between the questions.
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&task);
+        }
+        let name = node.0.name();
+        Err(LedgerError::Unavailable(format!(
+            "{name}: the events of task {task} do not give the contract's hash; is it a node that \
+             keeps all events since block {}?",
+            deployment.block
+        )))
+    }
+
+    fn events(
+        &self,
+        node: &Node,
+        deployment: &Deployment,
+        log_blocks_max: u64,
+        task: TaskId,
+        block: u64,
+    ) -> Result<Vec<Event>, LedgerError> {
+        let known = {
+            let histories = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            histories.get(&task).cloned().unwrap_or_default()
+        };
+        // What is younger may have been reorganised since.
+        let first = known.up_to.saturating_sub(FORGET_DEPTH).max(deployment.block).min(block);
+        let mut events = known.events;
+        events.retain(|event| event.block < first);
+        let wanted = vec![
+            Market::SettlementPosted::SIGNATURE_HASH,
+            Market::SettlementsCancelled::SIGNATURE_HASH,
+            Market::SettlementFinalised::SIGNATURE_HASH,
+        ];
+        let topics = vec![wanted, vec![B256::from(task.0)]];
+        let filter = Filter { contract: deployment.market, first, last: block, topics };
+        for log in node.logs(&filter, log_blocks_max)? {
+            let what = MarketEvents::decode_raw_log(&log.topics, &log.data).map_err(|error| {
+                LedgerError::Unavailable(format!("{}: a strange event: {error}", node.0.name()))
+            })?;
+            let block = log.block_number.map_or(block, |number| number.to());
+            events.push(Event { block, what });
+        }
+        let mut histories = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if histories.len() >= HISTORIES_MAX && !histories.contains_key(&task) {
+            histories.clear();
+        }
+        histories.insert(task, Read { events: events.clone(), up_to: block });
+        Ok(events)
+    }
+}
+
+fn fold<'a>(
+    task: TaskId,
+    state: Market::TaskState,
+    events: impl Iterator<Item = &'a Event>,
+) -> View {
+    let mut view = View { state, standing: Vec::new(), finalised: 0 };
+    for event in events {
+        match &event.what {
+            MarketEvents::SettlementPosted(posted) => {
+                let next = Posted::new(task, view.standing.last(), posted);
+                view.standing.push(next);
+            }
+            MarketEvents::SettlementsCancelled(cancelled) => {
+                let from = Round(cancelled.fromRound);
+                let kept = |posted: &Posted| posted.settlement.round < from;
+                let left = view.standing.iter().take_while(|posted| kept(posted)).count();
+                view.standing.truncate(left.max(view.finalised));
+            }
+            MarketEvents::SettlementFinalised(_) => {
+                view.finalised = view.finalised.saturating_add(1).min(view.standing.len());
+            }
+            _ => {}
+        }
+    }
+    view
+}

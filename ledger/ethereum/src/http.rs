@@ -1,0 +1,277 @@
+//! JSON-RPC over HTTP. Questions are repeated after a pause; what has effects never is: the outbox decides about that.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::endpoint::{Endpoint, EndpointError};
+use crate::limits::RPC_RETRIES_MAX;
+use florin_ledger::LedgerError;
+use florin_ledger::limits::ANSWER_BYTES_MAX;
+
+/// How long a connection may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long an answer may take.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// What is told when it takes longer.
+const SLOW: &str = "no answer within 30 s";
+/// Pause before a question is asked again; doubled each time.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// JSON-RPC's code for too many calls.
+const LIMIT_EXCEEDED: i64 = -32_005;
+/// Parts of an address from this length on may be a key.
+const SECRET_MIN: usize = 6;
+/// Longest part of a foreign text that is passed on.
+const TEXT_MAX: usize = 300;
+
+/// How a node has answered so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Health {
+    /// Calls that were made.
+    pub calls: u64,
+    /// Calls without an answer, repeated ones counted each time.
+    pub failures: u64,
+    /// Failures since the last answer.
+    pub failing: u64,
+    /// What the last failure was.
+    pub last_failure: Option<String>,
+}
+
+/// A node at an address such as `http://127.0.0.1:8545`.
+pub struct HttpEndpoint {
+    agent: ureq::Agent,
+    url: String,
+    name: String,
+    /// What of the address may be a key.
+    secrets: Vec<String>,
+    calls: AtomicU64,
+    failures: AtomicU64,
+    failing: AtomicU64,
+    last_failure: Mutex<Option<String>>,
+}
+
+impl fmt::Debug for HttpEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HttpEndpoint({})", self.name)
+    }
+}
+
+#[derive(Deserialize)]
+struct Reply {
+    /// Null is an answer; none at all is not.
+    #[serde(default, deserialize_with = "given")]
+    result: Option<Value>,
+    error: Option<Complaint>,
+}
+
+fn given<'de, D: serde::Deserializer<'de>>(value: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(value).map(Some)
+}
+
+#[derive(Deserialize)]
+struct Complaint {
+    code: i64,
+    #[serde(default)]
+    message: String,
+    data: Option<Value>,
+}
+
+impl HttpEndpoint {
+    /// A node at this address. Nothing is asked yet.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] for what is no address of a web service.
+    pub fn new(url: &str) -> Result<Self, LedgerError> {
+        let Some(name) = public_name(url) else {
+            let what =
+                "that is no address of a node: write it like http://127.0.0.1:8545".to_owned();
+            return Err(LedgerError::Unavailable(what));
+        };
+        let config = ureq::Agent::config_builder()
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .timeout_global(Some(ANSWER_TIMEOUT))
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .build();
+        Ok(Self {
+            agent: ureq::Agent::new_with_config(config),
+            url: url.to_owned(),
+            secrets: secrets(url),
+            name,
+            calls: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            failing: AtomicU64::new(0),
+            last_failure: Mutex::new(None),
+        })
+    }
+
+    /// How the node has answered so far.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        let last = self.last_failure.lock().unwrap_or_else(PoisonError::into_inner);
+        Health {
+            calls: self.calls.load(Ordering::Relaxed),
+            failures: self.failures.load(Ordering::Relaxed),
+            failing: self.failing.load(Ordering::Relaxed),
+            last_failure: last.clone(),
+        }
+    }
+
+    /// A foreign text, short and without what may be a key.
+    fn clean(&self, text: &str) -> String {
+        let text = text.replace(&self.url, &self.name);
+        cut(&self.secrets.iter().fold(text, |text, secret| text.replace(secret, "…")))
+    }
+
+    fn once(&self, method: &str, params: &Value) -> Result<Value, EndpointError> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        let answer = self.exchange(method, params);
+        match &answer {
+            Err(EndpointError::Unreachable(why)) => {
+                self.failures.fetch_add(1, Ordering::Relaxed);
+                let before = self.failing.fetch_add(1, Ordering::Relaxed);
+                if before == 0 {
+                    tracing::warn!(node = self.name, method, why, "the node does not answer");
+                }
+                *self.last_failure.lock().unwrap_or_else(PoisonError::into_inner) =
+                    Some(why.clone());
+            }
+            _ => {
+                if self.failing.swap(0, Ordering::Relaxed) > 0 {
+                    tracing::info!(node = self.name, "the node answers again");
+                }
+            }
+        }
+        answer
+    }
+
+    fn exchange(&self, method: &str, params: &Value) -> Result<Value, EndpointError> {
+        let lost = |what: String| EndpointError::Unreachable(what);
+        let question = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        // The address may hold a key: what goes wrong is told without it.
+        let told = |error: ureq::Error| match error {
+            ureq::Error::Timeout(_) => lost(SLOW.to_owned()),
+            error => lost(self.clean(&error.to_string())),
+        };
+        let mut response = self.agent.post(&self.url).send_json(&question).map_err(told)?;
+        let status = response.status();
+        let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX);
+        let text = body.read_to_string().map_err(told)?;
+        let reply: Reply = match serde_json::from_str(&text) {
+            Ok(reply) => reply,
+            Err(_) => {
+                let what = format!("status {status}: {}", self.clean(text.trim()));
+                return Err(lost(what.trim_end_matches([':', ' ']).to_owned()));
+            }
+        };
+        match reply.error {
+            Some(c) if c.code == LIMIT_EXCEEDED || status == 429 => {
+                Err(lost(format!("too many calls: {}", self.clean(&c.message))))
+            }
+            Some(Complaint { code, message, data }) => Err(EndpointError::Answered {
+                code,
+                message: self.clean(&message),
+                data: data.as_ref().and_then(revert_data),
+            }),
+            None => reply.result.ok_or_else(|| {
+                let what = format!("status {status}, and no result: {}", self.clean(text.trim()));
+                lost(what.trim_end_matches([':', ' ']).to_owned())
+            }),
+        }
+    }
+}
+
+/// The bytes of a revert: a text in most nodes, within an object in some.
+fn revert_data(data: &Value) -> Option<Vec<u8>> {
+    let text = data.as_str().or_else(|| data.get("data").and_then(Value::as_str))?;
+    let digits = text.strip_prefix("Reverted ").unwrap_or(text);
+    digits.parse::<alloy_primitives::Bytes>().ok().map(|bytes| bytes.to_vec())
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(TEXT_MAX).collect()
+}
+
+/// Path, query and user of an address: what nobody should see.
+fn secrets(url: &str) -> Vec<String> {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let user = authority.rsplit_once('@').map(|(user, _)| user);
+    let parts = path.split(['/', '?', '#', '&', '=']).chain(user);
+    parts.filter(|part| part.len() >= SECRET_MIN).map(str::to_owned).collect()
+}
+
+/// Scheme, host and port: what may be shown.
+fn public_name(url: &str) -> Option<String> {
+    let (scheme, rest) = url.split_once("://")?;
+    if scheme != "http" && scheme != "https" {
+        return None;
+    }
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let host = authority.rsplit('@').next().filter(|host| !host.is_empty())?;
+    Some(format!("{scheme}://{host}"))
+}
+
+impl Endpoint for HttpEndpoint {
+    fn call(&self, method: &str, params: Value) -> Result<Value, EndpointError> {
+        let mut pause = RETRY_PAUSE;
+        let mut retries = 0u32;
+        loop {
+            let answer = self.once(method, &params);
+            // Who needs so long for an answer is not asked for it five times: callers have patience of their own.
+            let lost = matches!(&answer, Err(EndpointError::Unreachable(why)) if why != SLOW);
+            if !lost || method == "eth_sendRawTransaction" || retries >= RPC_RETRIES_MAX {
+                return answer;
+            }
+            retries = retries.saturating_add(1);
+            std::thread::sleep(pause);
+            pause = pause.saturating_mul(2);
+        }
+    }
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_shown_without_its_key() {
+        let name = |url: &str| public_name(url);
+        assert_eq!(name("https://a.example/v3/0123secret").unwrap(), "https://a.example");
+        assert_eq!(name("http://me:secret@10.0.0.1:8545/?k=1").unwrap(), "http://10.0.0.1:8545");
+        for wrong in ["127.0.0.1:8545", "ws://127.0.0.1", "http://", "http:///path"] {
+            assert_eq!(name(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_nodes_words_are_passed_on_without_its_key() {
+        let endpoint =
+            HttpEndpoint::new("http://me:hunter22@10.0.0.1/v3/0123secret?k=abcdefg").unwrap();
+        let shown = endpoint.clean("Cannot POST /v3/0123secret?k=abcdefg for me:hunter22");
+        assert_eq!(shown, "Cannot POST /v3/…?k=… for …");
+    }
+
+    #[test]
+    fn nothing_is_not_an_answer_and_null_is() {
+        let result = |text: &str| serde_json::from_str::<Reply>(text).unwrap().result;
+        assert_eq!(result(r#"{"result": null}"#), Some(Value::Null));
+        assert_eq!(result(r#"{"message": "not in your plan"}"#), None);
+    }
+
+    #[test]
+    fn reverts_are_found_in_the_forms_that_nodes_use() {
+        for data in [json!("0x0102"), json!({ "data": "0x0102" }), json!("Reverted 0x0102")] {
+            assert_eq!(revert_data(&data), Some(vec![1, 2]), "{data}");
+        }
+        assert_eq!(revert_data(&json!("none")), None);
+    }
+}

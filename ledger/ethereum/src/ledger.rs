@@ -1,0 +1,369 @@
+//! The trait on the contracts.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use alloy_primitives::U256;
+use alloy_sol_types::{SolCall, SolEvent, SolEventInterface};
+use florin_protocol::merkle::Totals;
+use florin_protocol::{
+    Address, Amount, Canonical, Digest, Market as MarketName, PayoutId, Signer, TaskId, Tick,
+};
+
+use super::check::check;
+use super::contracts::Market::MarketEvents;
+use super::contracts::{FlorinToken, Market};
+use super::deployment::Deployment;
+use super::endpoint::Endpoint;
+use super::history::{Histories, View};
+use super::node::{At, Node, Receipt};
+use super::outbox::Intent;
+use super::refusals::{amount, digest};
+use super::sender::{Carried, Sender};
+use florin_ledger::Action;
+use florin_ledger::Outcome;
+use florin_ledger::ethereum::Settings;
+use florin_ledger::limits::CONFIRMATIONS_MAX;
+use florin_ledger::{
+    BondState, Claim, Claimed, Ledger, LedgerError, Posted, Settlement, SettlementStatus, Slash,
+    StakeState, TaskState, Terms, TxId,
+};
+
+/// Characters of a market's name in an outbox.
+const NAME_DIGITS: usize = 16;
+
+/// The market's contracts behind a node: a full [`Ledger`].
+///
+/// Readers see the chain as it was [`Settings::confirmations`] − 1 blocks ago, and writes return when they are as deep
+/// as that: what is younger has not happened yet. Every write goes through an outbox, so that it happens once, whatever
+/// stops this process or reorganises the chain.
+pub struct EthereumLedger {
+    pub(super) sender: Sender,
+    pub(super) deployment: Deployment,
+    market: MarketName,
+    histories: Histories,
+}
+
+impl std::fmt::Debug for EthereumLedger {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("EthereumLedger");
+        shown.field("node", &self.sender.node).field("deployment", &self.deployment);
+        shown.finish_non_exhaustive()
+    }
+}
+
+fn release(ms: u64) -> Option<Tick> {
+    (ms != 0).then_some(Tick(ms))
+}
+
+impl EthereumLedger {
+    /// The market of this deployment. `outbox` is a folder; each account that writes has a file in it.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`] if the node does not answer, is on another chain, or has no such contracts.
+    pub fn open(
+        endpoint: Arc<dyn Endpoint>,
+        deployment: Deployment,
+        settings: Settings,
+        outbox: &Path,
+    ) -> Result<Self, LedgerError> {
+        if !(1..=CONFIRMATIONS_MAX).contains(&settings.confirmations) {
+            return Err(LedgerError::Unavailable(format!(
+                "confirmations = {}: use 1 to {CONFIRMATIONS_MAX}",
+                settings.confirmations
+            )));
+        }
+        check(&endpoint, &deployment)?
+            .map_err(|foreign| LedgerError::Unavailable(foreign.to_string()))?;
+        let (node, chain) = (Node(endpoint), deployment.chain.0);
+        let market = deployment.market();
+        let genesis = market.genesis.to_string();
+        let genesis = genesis.trim_start_matches("0x").chars().take(NAME_DIGITS).collect();
+        let sender = Sender::new(node, chain, settings, outbox, genesis)?;
+        Ok(Self { sender, deployment, market, histories: Histories::default() })
+    }
+
+    /// Where the market's contracts are.
+    #[must_use]
+    pub const fn deployment(&self) -> &Deployment {
+        &self.deployment
+    }
+
+    /// What an account has for gas, in wei.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unavailable`].
+    pub fn ether(&self, account: Address) -> Result<u128, LedgerError> {
+        self.sender.node.ether(account)
+    }
+
+    /// Gives wei to somebody, for gas.
+    ///
+    /// # Errors
+    /// [`LedgerError`]; `Gas` where the sender has too little.
+    pub fn send_ether(&self, by: &dyn Signer, to: Address, wei: u128) -> Result<TxId, LedgerError> {
+        match self.sender.carry_out(by, &Intent::Ether(to, wei), self)? {
+            Carried::By(receipt) => Ok(digest(receipt.transaction_hash)),
+            Carried::Stands(_) => Ok(Digest::default()),
+        }
+    }
+
+    pub(super) fn get<C: SolCall>(&self, getter: &C, at: At) -> Result<C::Return, LedgerError> {
+        self.sender.node.get(self.deployment.market, getter, at)
+    }
+
+    /// The state that readers see, always by its number: a node that lags behind has none rather than an older one.
+    fn confirmed(&self) -> Result<At, LedgerError> {
+        self.sender.confirmed().map(At::Block)
+    }
+
+    fn read<C: SolCall>(&self, getter: &C) -> Result<C::Return, LedgerError> {
+        self.get(getter, self.confirmed()?)
+    }
+
+    fn view(&self, task: TaskId, block: u64) -> Result<Option<View>, LedgerError> {
+        let blocks = self.sender.settings.log_blocks_max;
+        self.histories.view(&self.sender.node, &self.deployment, blocks, task, block)
+    }
+
+    /// A task as its next transaction will find it.
+    pub(super) fn tip_view(&self, task: TaskId) -> Result<Option<View>, LedgerError> {
+        self.view(task, self.sender.node.tip()?)
+    }
+
+    fn confirmed_view(&self, task: TaskId) -> Result<Option<View>, LedgerError> {
+        self.view(task, self.sender.confirmed()?)
+    }
+
+    /// Refuses to say that something never happened while a reorganisation has only put it off.
+    fn not_thrown_back(&self) -> Result<(), LedgerError> {
+        if self.sender.was_thrown_back(self)? {
+            let what = "the chain was reorganised; what was thrown out is being sent again";
+            return Err(LedgerError::Unavailable(what.to_owned()));
+        }
+        Ok(())
+    }
+
+    fn act(&self, by: &dyn Signer, action: Action) -> Result<(TxId, Outcome), LedgerError> {
+        let id = action.digest();
+        let intent = Intent::Act(action);
+        let carried = self.sender.carry_out(by, &intent, self)?;
+        let Intent::Act(action) = &intent else { return Ok((id, Outcome::Done)) };
+        Ok(match carried {
+            Carried::Stands(outcome) => (id, outcome),
+            Carried::By(receipt) => {
+                (digest(receipt.transaction_hash), self.outcome(action, &receipt))
+            }
+        })
+    }
+
+    fn done(&self, by: &dyn Signer, action: Action) -> Result<TxId, LedgerError> {
+        self.act(by, action).map(|(id, _)| id)
+    }
+
+    fn moved(&self, by: &dyn Signer, action: Action) -> Result<Amount, LedgerError> {
+        match self.act(by, action)?.1 {
+            Outcome::Moved(amount) => Ok(amount),
+            other => Err(strange(&other)),
+        }
+    }
+
+    /// What a transaction came to, from its events.
+    pub(super) fn outcome(&self, action: &Action, receipt: &Receipt) -> Outcome {
+        let market = alloy_primitives::Address::from(self.deployment.market.0);
+        let token = alloy_primitives::Address::from(self.deployment.token.0);
+        let events = || {
+            receipt
+                .logs
+                .iter()
+                .filter(|log| log.address == market)
+                .filter_map(|log| MarketEvents::decode_raw_log(&log.topics, &log.data).ok())
+        };
+        let moved = events().find_map(|event| match event {
+            MarketEvents::BondWithdrawn(e) => Some(e.amount),
+            MarketEvents::StakeWithdrawn(e) => Some(e.amount),
+            MarketEvents::TaskEnded(e) => Some(e.refund),
+            MarketEvents::Slashed(e) => Some(e.amount),
+            _ => None,
+        });
+        match action {
+            Action::Post(_) => Outcome::Posted(Posted::New),
+            Action::Finalize { .. } => {
+                let is_final = |e: &MarketEvents| matches!(e, MarketEvents::SettlementFinalised(_));
+                let count = events().filter(is_final).count();
+                Outcome::Finalised(u64::try_from(count).unwrap_or(u64::MAX))
+            }
+            Action::WithdrawBond { .. }
+            | Action::WithdrawStake
+            | Action::Close { .. }
+            | Action::Slash(_) => Outcome::Moved(Amount::from_units(moved.unwrap_or_default())),
+            Action::Claim(claim) => {
+                let account = alloy_primitives::Address::from(claim.account.0);
+                let paid = receipt.logs.iter().filter(|log| log.address == token).find_map(|log| {
+                    FlorinToken::Transfer::decode_raw_log(log.topics.iter().copied(), &log.data)
+                        .ok()
+                        .filter(|sent| sent.from == market && sent.to == account)
+                        .map(|sent| sent.value)
+                });
+                let taken = events().find_map(|event| match event {
+                    MarketEvents::Debited(e) => Some(e.taken),
+                    _ => None,
+                });
+                Outcome::Claimed(Claimed {
+                    paid: amount(paid.unwrap_or(U256::ZERO)),
+                    taken: Amount::from_units(taken.unwrap_or_default()),
+                })
+            }
+            _ => Outcome::Done,
+        }
+    }
+}
+
+fn strange(outcome: &Outcome) -> LedgerError {
+    LedgerError::Unavailable(format!("a transaction came to something else: {outcome:?}"))
+}
+
+impl Ledger for EthereumLedger {
+    fn market(&self) -> MarketName {
+        self.market
+    }
+
+    fn resume(&self, by: &dyn Signer) -> Result<(), LedgerError> {
+        self.sender.resume(by, self)
+    }
+
+    fn now(&self) -> Result<Tick, LedgerError> {
+        // The next transaction meets a later clock than the newest block's, never an earlier one.
+        self.get(&Market::clockCall {}, At::Latest).map(Tick)
+    }
+
+    fn balance(&self, account: Address) -> Result<Amount, LedgerError> {
+        let getter = FlorinToken::balanceOfCall { account: account.0.into() };
+        let units = self.sender.node.get(self.deployment.token, &getter, self.confirmed()?)?;
+        Ok(amount(units))
+    }
+
+    fn treasury(&self) -> Result<Amount, LedgerError> {
+        self.read(&Market::treasuryCall {}).map(Amount::from_units)
+    }
+
+    fn task(&self, task: TaskId) -> Result<Option<TaskState>, LedgerError> {
+        let view = self.confirmed_view(task)?;
+        if view.is_none() {
+            self.not_thrown_back()?;
+        }
+        Ok(view.map(|view| view.to_state()))
+    }
+
+    fn bond_of(&self, task: TaskId, account: Address) -> Result<BondState, LedgerError> {
+        let getter = Market::bondOfCall { id: task.0.into(), account: account.0.into() };
+        let bond = self.read(&getter)?;
+        self.not_thrown_back()?;
+        let (amount, release) = (Amount::from_units(bond.amount), release(bond.release));
+        Ok(BondState { amount, release })
+    }
+
+    fn stake_of(&self, account: Address) -> Result<StakeState, LedgerError> {
+        let stake = self.read(&Market::stakeOfCall { provider: account.0.into() })?;
+        self.not_thrown_back()?;
+        let (amount, release) = (Amount::from_units(stake.amount), release(stake.release));
+        Ok(StakeState { amount, release })
+    }
+
+    fn pledged(&self, task: TaskId, provider: Address) -> Result<bool, LedgerError> {
+        self.read(&Market::pledgedCall { id: task.0.into(), provider: provider.0.into() })
+    }
+
+    fn claimed(&self, task: TaskId, account: Address) -> Result<Totals, LedgerError> {
+        let getter = Market::claimedCall { id: task.0.into(), account: account.0.into() };
+        let claimed = self.read(&getter)?;
+        let (paid, debited) =
+            (Amount::from_units(claimed.paid), Amount::from_units(claimed.debited));
+        Ok(Totals { paid, debited })
+    }
+
+    fn settlement(&self, task: TaskId, payout: PayoutId) -> Result<SettlementStatus, LedgerError> {
+        let view = self.confirmed_view(task)?;
+        let status = view.map_or(SettlementStatus::Unknown, |view| view.status(payout));
+        if status != SettlementStatus::Final {
+            self.not_thrown_back()?;
+        }
+        if status == SettlementStatus::Unknown && self.sender.settings.confirmations > 1 {
+            let at_tip = self.tip_view(task)?.map(|view| view.status(payout));
+            if at_tip.is_some_and(|status| status != SettlementStatus::Unknown) {
+                let what = "the settlement is in a block that is not deep enough yet";
+                return Err(LedgerError::Unavailable(what.to_owned()));
+            }
+        }
+        Ok(status)
+    }
+
+    fn transfer(&self, by: &dyn Signer, to: Address, amount: Amount) -> Result<TxId, LedgerError> {
+        self.done(by, Action::Transfer { to, amount })
+    }
+
+    fn open_task(&self, by: &dyn Signer, terms: &Terms) -> Result<TxId, LedgerError> {
+        self.done(by, Action::OpenTask(terms.clone()))
+    }
+
+    fn bond(&self, by: &dyn Signer, task: TaskId, amount: Amount) -> Result<TxId, LedgerError> {
+        self.done(by, Action::Bond { task, amount })
+    }
+
+    fn unbond(&self, by: &dyn Signer, task: TaskId) -> Result<TxId, LedgerError> {
+        self.done(by, Action::Unbond { task })
+    }
+
+    fn withdraw_bond(&self, by: &dyn Signer, task: TaskId) -> Result<Amount, LedgerError> {
+        self.moved(by, Action::WithdrawBond { task })
+    }
+
+    fn stake(&self, by: &dyn Signer, amount: Amount) -> Result<TxId, LedgerError> {
+        self.done(by, Action::Stake { amount })
+    }
+
+    fn pledge(&self, by: &dyn Signer, task: TaskId) -> Result<TxId, LedgerError> {
+        self.done(by, Action::Pledge { task })
+    }
+
+    fn unstake(&self, by: &dyn Signer) -> Result<TxId, LedgerError> {
+        self.done(by, Action::Unstake)
+    }
+
+    fn withdraw_stake(&self, by: &dyn Signer) -> Result<Amount, LedgerError> {
+        self.moved(by, Action::WithdrawStake)
+    }
+
+    fn post(&self, by: &dyn Signer, settlement: &Settlement) -> Result<Posted, LedgerError> {
+        match self.act(by, Action::Post(*settlement))?.1 {
+            Outcome::Posted(posted) => Ok(posted),
+            other => Err(strange(&other)),
+        }
+    }
+
+    fn cancel(&self, by: &dyn Signer, task: TaskId, payout: PayoutId) -> Result<TxId, LedgerError> {
+        self.done(by, Action::Cancel { task, payout })
+    }
+
+    fn finalize(&self, by: &dyn Signer, task: TaskId) -> Result<u64, LedgerError> {
+        match self.act(by, Action::Finalize { task })?.1 {
+            Outcome::Finalised(count) => Ok(count),
+            other => Err(strange(&other)),
+        }
+    }
+
+    fn claim(&self, by: &dyn Signer, claim: &Claim) -> Result<Claimed, LedgerError> {
+        match self.act(by, Action::Claim(claim.clone()))?.1 {
+            Outcome::Claimed(claimed) => Ok(claimed),
+            other => Err(strange(&other)),
+        }
+    }
+
+    fn close(&self, by: &dyn Signer, task: TaskId) -> Result<Amount, LedgerError> {
+        self.moved(by, Action::Close { task })
+    }
+
+    fn slash(&self, by: &dyn Signer, slash: &Slash) -> Result<Amount, LedgerError> {
+        self.moved(by, Action::Slash(slash.clone()))
+    }
+}

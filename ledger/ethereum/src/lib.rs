@@ -1,0 +1,44 @@
+//! The same market on Ethereum: the trait [`Ledger`](florin_ledger::Ledger) on the contracts in `contracts/`, through any
+//! node that answers JSON-RPC.
+
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::float_arithmetic,
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::as_conversions
+    )
+)]
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
+
+mod check;
+mod contracts;
+mod deploy;
+mod deployment;
+mod endpoint;
+mod gas;
+mod history;
+mod http;
+mod ledger;
+pub mod limits;
+mod node;
+mod outbox;
+mod plan;
+mod refusals;
+mod sender;
+mod transit;
+pub mod verify;
+
+pub use check::{Foreign, began_earlier, chain_id, check};
+pub use contracts::{FlorinToken, Market as MarketContract, Registry};
+pub use deploy::{Token, deploy};
+pub use deployment::Deployment;
+pub use endpoint::{Endpoint, EndpointError};
+pub use florin_ledger::ethereum::Settings;
+pub use gas::{Spent, spent};
+pub use http::{Health, HttpEndpoint};
+pub use ledger::EthereumLedger;

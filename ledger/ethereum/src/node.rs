@@ -1,0 +1,341 @@
+//! A node's answers as types: the few questions that a market has for a chain.
+
+use std::sync::Arc;
+
+use alloy_primitives::{B256, Bytes, U64, U128, U256};
+use florin_protocol::Address;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::endpoint::{Endpoint, EndpointError};
+use crate::limits::{LOG_PAGES_MAX, LOGS_MAX};
+use florin_ledger::LedgerError;
+
+/// A state to be asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum At {
+    /// After the newest block.
+    Latest,
+    /// With what waits for the next one.
+    Pending,
+    /// After this block.
+    Block(u64),
+}
+
+impl At {
+    fn tag(self) -> Value {
+        match self {
+            Self::Latest => json!("latest"),
+            Self::Pending => json!("pending"),
+            Self::Block(number) => json!(format!("{number:#x}")),
+        }
+    }
+}
+
+/// A call of a contract, or a transaction before it has a nonce.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Call {
+    /// Nothing for a new contract.
+    pub(super) to: Option<Address>,
+    pub(super) data: Vec<u8>,
+    pub(super) wei: u128,
+}
+
+impl Call {
+    pub(super) fn of(to: Address, call: &impl alloy_sol_types::SolCall) -> Self {
+        Self { to: Some(to), data: call.abi_encode(), wei: 0 }
+    }
+
+    fn to_json(&self, from: Option<Address>) -> Value {
+        let mut object = json!({ "data": Bytes::copy_from_slice(&self.data) });
+        if let Value::Object(fields) = &mut object {
+            let mut put = |name: &str, value: Option<String>| {
+                value.map(|text| fields.insert(name.to_owned(), Value::String(text)));
+            };
+            put("from", from.map(lower));
+            put("to", self.to.map(lower));
+            put("value", (self.wei > 0).then(|| format!("{:#x}", self.wei)));
+        }
+        object
+    }
+}
+
+fn lower(address: Address) -> String {
+    format!("{:#x}", alloy_primitives::Address::from(address.0))
+}
+
+/// What a call comes to without being carried out.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// The returned bytes.
+    Returned(Vec<u8>),
+    /// The contract said no, with these bytes.
+    Reverted(Vec<u8>),
+}
+
+/// A mined block, as much of it as matters here.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Block {
+    pub(super) hash: B256,
+    /// In seconds.
+    pub(super) timestamp: U64,
+    pub(super) base_fee_per_gas: Option<U128>,
+    /// The hashes of its transactions.
+    #[serde(default)]
+    pub(super) transactions: Vec<B256>,
+}
+
+/// What became of a mined transaction.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Receipt {
+    pub(super) transaction_hash: B256,
+    pub(super) status: U64,
+    pub(super) block_number: U64,
+    pub(super) block_hash: B256,
+    pub(super) contract_address: Option<alloy_primitives::Address>,
+    pub(super) logs: Vec<Log>,
+}
+
+impl Receipt {
+    pub(super) fn succeeded(&self) -> bool {
+        self.status == U64::from(1)
+    }
+
+    pub(super) fn block(&self) -> u64 {
+        self.block_number.to()
+    }
+}
+
+/// One event of a contract.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Log {
+    pub(super) address: alloy_primitives::Address,
+    pub(super) topics: Vec<B256>,
+    pub(super) data: Bytes,
+    pub(super) block_number: Option<U64>,
+}
+
+/// Which events are wanted.
+#[derive(Clone, Debug)]
+pub(super) struct Filter {
+    pub(super) contract: Address,
+    pub(super) first: u64,
+    pub(super) last: u64,
+    /// For each topic the values it may have; none for any.
+    pub(super) topics: Vec<Vec<B256>>,
+}
+
+/// What the network asks for a unit of gas, in wei.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fees {
+    pub(super) base: u128,
+    pub(super) tip: u128,
+}
+
+/// A node and what can be asked of it.
+#[derive(Clone, Debug)]
+pub(super) struct Node(pub(super) Arc<dyn Endpoint>);
+
+impl Node {
+    fn raw(&self, method: &str, params: Value) -> Result<Value, EndpointError> {
+        self.0.call(method, params)
+    }
+
+    fn ask<T: DeserializeOwned>(&self, method: &str, params: Value) -> Result<T, LedgerError> {
+        let result = self.raw(method, params).map_err(|error| self.lost(method, &error))?;
+        self.parse(method, result)
+    }
+
+    fn parse<T: DeserializeOwned>(&self, method: &str, result: Value) -> Result<T, LedgerError> {
+        serde_json::from_value(result).map_err(|error| {
+            let name = self.0.name();
+            LedgerError::Unavailable(format!("{name} answers {method} with nonsense: {error}"))
+        })
+    }
+
+    pub(super) fn lost(&self, method: &str, error: &EndpointError) -> LedgerError {
+        LedgerError::Unavailable(format!("{}, {method}: {error}", self.0.name()))
+    }
+
+    pub(super) fn chain_id(&self) -> Result<u64, LedgerError> {
+        self.ask::<U64>("eth_chainId", json!([])).map(|id| id.to())
+    }
+
+    /// Number of the newest block.
+    pub(super) fn tip(&self) -> Result<u64, LedgerError> {
+        self.ask::<U64>("eth_blockNumber", json!([])).map(|number| number.to())
+    }
+
+    pub(super) fn block(&self, at: At) -> Result<Block, LedgerError> {
+        let block = self.ask::<Option<Block>>("eth_getBlockByNumber", json!([at.tag(), false]))?;
+        block.ok_or_else(|| {
+            let name = self.0.name();
+            LedgerError::Unavailable(format!("{name} has no block {}", at.tag()))
+        })
+    }
+
+    /// The block with this number; nothing where the node has none.
+    pub(super) fn block_if_any(&self, number: u64) -> Result<Option<Block>, LedgerError> {
+        self.ask("eth_getBlockByNumber", json!([At::Block(number).tag(), false]))
+    }
+
+    /// Whether a receipt's block is in the chain: nodes may show receipts from blocks that a reorganisation has thrown
+    /// out.
+    pub(super) fn is_in_chain(&self, receipt: &Receipt) -> Result<bool, LedgerError> {
+        let block = self.block_if_any(receipt.block())?;
+        Ok(block.is_some_and(|block| block.hash == receipt.block_hash))
+    }
+
+    /// Tries a call without carrying it out.
+    pub(super) fn call(
+        &self,
+        from: Option<Address>,
+        call: &Call,
+        at: At,
+    ) -> Result<Answer, LedgerError> {
+        let method = "eth_call";
+        match self.raw(method, json!([call.to_json(from), at.tag()])) {
+            Ok(result) => {
+                let bytes: Bytes = self.parse(method, result)?;
+                Ok(Answer::Returned(bytes.to_vec()))
+            }
+            Err(EndpointError::Answered { data: Some(data), .. }) => Ok(Answer::Reverted(data)),
+            Err(EndpointError::Answered { message, .. }) if message.contains("revert") => {
+                Ok(Answer::Reverted(Vec::new()))
+            }
+            Err(error) => Err(self.lost(method, &error)),
+        }
+    }
+
+    /// Asks a getter.
+    pub(super) fn get<C: alloy_sol_types::SolCall>(
+        &self,
+        contract: Address,
+        getter: &C,
+        at: At,
+    ) -> Result<C::Return, LedgerError> {
+        let name = self.0.name();
+        match self.call(None, &Call::of(contract, getter), at)? {
+            Answer::Returned(bytes) => C::abi_decode_returns(&bytes).map_err(|error| {
+                LedgerError::Unavailable(format!(
+                    "{name}: {contract} answers {} with nonsense ({error}): is it the market's \
+                     contract?",
+                    C::SIGNATURE
+                ))
+            }),
+            Answer::Reverted(_) => Err(LedgerError::Unavailable(format!(
+                "{name}: {contract} refuses {}: is it the market's contract?",
+                C::SIGNATURE
+            ))),
+        }
+    }
+
+    /// Gas that a transaction will take, or why it would revert.
+    pub(super) fn estimate(
+        &self,
+        from: Address,
+        call: &Call,
+    ) -> Result<Result<u64, Vec<u8>>, LedgerError> {
+        let method = "eth_estimateGas";
+        match self.raw(method, json!([call.to_json(Some(from))])) {
+            Ok(result) => Ok(Ok(self.parse::<U64>(method, result)?.to())),
+            Err(EndpointError::Answered { data: Some(data), .. }) => Ok(Err(data)),
+            Err(EndpointError::Answered { message, .. }) if message.contains("revert") => {
+                Ok(Err(Vec::new()))
+            }
+            Err(error) => Err(self.lost(method, &error)),
+        }
+    }
+
+    /// How many transactions of an account are in blocks, or wait as well.
+    pub(super) fn nonce(&self, account: Address, at: At) -> Result<u64, LedgerError> {
+        let params = json!([lower(account), at.tag()]);
+        self.ask::<U64>("eth_getTransactionCount", params).map(|count| count.to())
+    }
+
+    /// Wei of an account.
+    pub(super) fn ether(&self, account: Address) -> Result<u128, LedgerError> {
+        let params = json!([lower(account), At::Latest.tag()]);
+        let wei = self.ask::<U256>("eth_getBalance", params)?;
+        Ok(wei.saturating_to())
+    }
+
+    pub(super) fn has_code(&self, contract: Address) -> Result<bool, LedgerError> {
+        let params = json!([lower(contract), At::Latest.tag()]);
+        Ok(!self.ask::<Bytes>("eth_getCode", params)?.is_empty())
+    }
+
+    /// What gas costs now. A node that knows no tips gives them from its price.
+    pub(super) fn fees(&self) -> Result<Fees, LedgerError> {
+        let base = self.block(At::Latest)?.base_fee_per_gas.unwrap_or_default().to::<u128>();
+        let tip = match self.raw("eth_maxPriorityFeePerGas", json!([])) {
+            Ok(result) => self.parse::<U128>("eth_maxPriorityFeePerGas", result)?.to(),
+            Err(EndpointError::Answered { .. }) => {
+                self.ask::<U128>("eth_gasPrice", json!([]))?.to::<u128>().saturating_sub(base)
+            }
+            Err(error) => return Err(self.lost("eth_maxPriorityFeePerGas", &error)),
+        };
+        Ok(Fees { base, tip })
+    }
+
+    /// Hands a signed transaction in.
+    pub(super) fn send(&self, raw: &[u8]) -> Result<(), EndpointError> {
+        let params = json!([Bytes::copy_from_slice(raw)]);
+        self.raw("eth_sendRawTransaction", params).map(drop)
+    }
+
+    pub(super) fn receipt(&self, hash: B256) -> Result<Option<Receipt>, LedgerError> {
+        self.ask("eth_getTransactionReceipt", json!([hash]))
+    }
+
+    /// Events, oldest first. A range that is too much for the node is asked for in halves.
+    pub(super) fn logs(&self, filter: &Filter, blocks_max: u64) -> Result<Vec<Log>, LedgerError> {
+        let mut logs = Vec::new();
+        let (mut first, mut most) = (filter.first, blocks_max.max(1));
+        let mut pages = 0usize;
+        while first <= filter.last {
+            pages = pages.saturating_add(1);
+            if pages > LOG_PAGES_MAX || logs.len() > LOGS_MAX {
+                let (name, from, to) = (self.0.name(), filter.first, filter.last);
+                return Err(LedgerError::Unavailable(format!(
+                    "{name}: blocks {from} to {to} have more events than are read at once \
+                     ({LOGS_MAX} in {LOG_PAGES_MAX} questions)"
+                )));
+            }
+            let last = first.saturating_add(most.saturating_sub(1)).min(filter.last);
+            match self.logs_of(filter, first, last) {
+                Ok(found) => {
+                    logs.extend(found);
+                    first = last.saturating_add(1);
+                }
+                Err(EndpointError::Answered { .. }) if last > first => {
+                    most = last.saturating_sub(first).saturating_add(1).div_ceil(2);
+                }
+                Err(error) => return Err(self.lost("eth_getLogs", &error)),
+            }
+        }
+        Ok(logs)
+    }
+
+    fn logs_of(&self, filter: &Filter, first: u64, last: u64) -> Result<Vec<Log>, EndpointError> {
+        let topics: Vec<Value> = filter
+            .topics
+            .iter()
+            .map(|any| if any.is_empty() { Value::Null } else { json!(any) })
+            .collect();
+        let params = json!([{
+            "address": lower(filter.contract),
+            "fromBlock": At::Block(first).tag(),
+            "toBlock": At::Block(last).tag(),
+            "topics": topics,
+        }]);
+        let result = self.raw("eth_getLogs", params)?;
+        serde_json::from_value(result).map_err(|error| {
+            EndpointError::Unreachable(format!("events that cannot be read: {error}"))
+        })
+    }
+}

@@ -1,0 +1,342 @@
+//! What an account has sent: every signed transaction is here, durably, before it leaves.
+//!
+//! One file for each account on a chain, whatever markets it is in there. Who has it open is the only one that writes for
+//! that account, so that a nonce is never given to two transactions.
+
+use std::fs::File;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use alloy_primitives::B256;
+use borsh::{BorshDeserialize, BorshSerialize};
+use florin_protocol::{Address, TaskId};
+use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
+
+use super::node::Receipt;
+use crate::limits::OUTBOX_MAX;
+use florin_ledger::Action;
+use florin_ledger::LedgerError;
+
+const ENTRIES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("entries");
+/// Pause before a file that another process has open is tried again.
+const HELD_PAUSE: Duration = Duration::from_millis(20);
+
+/// What somebody wanted, from which the transaction can be made anew.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub(super) enum Intent {
+    /// A write of the trait.
+    Act(Action),
+    /// The market may take so much from the sender's wallet.
+    Approve(u128),
+    /// An arbiter writes down how far a task's settlements go, to cancel some of them.
+    Mark(TaskId),
+    /// Wei for somebody else's gas.
+    Ether(Address, u128),
+    /// A new contract: its name, and the hash of what makes it.
+    Deploy(String, [u8; 32]),
+}
+
+impl Intent {
+    /// In words, for logs and errors.
+    pub(super) fn summary(&self) -> String {
+        match self {
+            Self::Act(action) => action.summary(),
+            Self::Approve(units) => {
+                let amount = florin_protocol::Amount::from_units(*units);
+                format!("let the market take {amount} FLN")
+            }
+            Self::Mark(task) => format!("mark the settlements of task {}…", task.short()),
+            Self::Ether(to, wei) => format!("give {wei} wei to {to}"),
+            Self::Deploy(name, _) => format!("deploy {name}"),
+        }
+    }
+
+    /// Whether the contracts see to it that a second time changes nothing. What they cannot tell from a first time is
+    /// never sent again because the first one seems to have failed.
+    pub(super) const fn is_repeatable(&self) -> bool {
+        match self {
+            Self::Act(action) => !matches!(
+                action,
+                Action::Transfer { .. }
+                    | Action::Bond { .. }
+                    | Action::Stake { .. }
+                    | Action::Slash(_)
+            ),
+            Self::Approve(_) | Self::Mark(_) => true,
+            Self::Ether(..) | Self::Deploy(..) => false,
+        }
+    }
+
+    /// Whether its result is told however late somebody asks again: nothing on the chain shows whether a payment has
+    /// been made already.
+    pub(super) const fn is_told_late(&self) -> bool {
+        match self {
+            Self::Act(action) => matches!(action, Action::Transfer { .. } | Action::Slash(_)),
+            Self::Ether(..) | Self::Deploy(..) => true,
+            Self::Approve(_) | Self::Mark(_) => false,
+        }
+    }
+}
+
+/// One version of a transaction.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub(super) struct Attempt {
+    /// The signed bytes.
+    pub(super) raw: Vec<u8>,
+    pub(super) hash: [u8; 32],
+    /// Most per unit of gas, in wei.
+    pub(super) fee: u128,
+    /// Of that for whoever makes the block.
+    pub(super) tip: u128,
+}
+
+impl Attempt {
+    pub(super) fn hash(&self) -> B256 {
+        B256::from(self.hash)
+    }
+}
+
+/// One nonce of an account, and what it was given to.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub(super) struct Entry {
+    pub(super) nonce: u64,
+    /// Whose market it is for, by its name: only there is known how to do it anew.
+    pub(super) market: String,
+    pub(super) intent: Intent,
+    pub(super) to: Option<Address>,
+    pub(super) data: Vec<u8>,
+    pub(super) wei: u128,
+    pub(super) gas: u64,
+    /// Same nonce, same content, rising fees.
+    pub(super) attempts: Vec<Attempt>,
+    /// The block in which it was seen, deep enough.
+    pub(super) mined: Option<Mined>,
+    /// Whether whoever asked for it was told that it is done.
+    pub(super) answered: bool,
+    /// The nonce of a transaction that a reorganisation undid, and that this one does anew.
+    pub(super) redo_of: Option<u64>,
+}
+
+impl Entry {
+    /// Whether it must come to a success: it had been one.
+    pub(super) fn is_promised(&self) -> bool {
+        self.redo_of.is_some() || self.has_succeeded().is_some()
+    }
+
+    /// Where it was done.
+    pub(super) fn has_succeeded(&self) -> Option<Mined> {
+        self.mined.filter(|mined| mined.succeeded)
+    }
+}
+
+/// Where a transaction was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub(super) struct Mined {
+    pub(super) block: u64,
+    /// The block's hash: after a reorganisation another block has the number.
+    pub(super) hash: [u8; 32],
+    /// The transaction's hash.
+    pub(super) transaction: [u8; 32],
+    /// Whether it did what it was for; otherwise it reverted.
+    pub(super) succeeded: bool,
+}
+
+impl Mined {
+    /// Whether another transaction was found in the same block.
+    pub(super) fn is_beside(&self, other: &Self) -> bool {
+        (self.block, self.hash) == (other.block, other.hash)
+    }
+
+    pub(super) fn of(receipt: &Receipt) -> Self {
+        Self {
+            block: receipt.block(),
+            hash: receipt.block_hash.0,
+            transaction: receipt.transaction_hash.0,
+            succeeded: receipt.succeeded(),
+        }
+    }
+}
+
+/// Makes an account's file, unless it is there: whole under its name, or not at all. A process that is killed half-way
+/// would otherwise leave a file that is no database, and in everybody's way.
+fn make(path: &Path) -> Result<(), String> {
+    static BEGUN: AtomicU64 = AtomicU64::new(0);
+    if path.exists() {
+        return Ok(());
+    }
+    let number = BEGUN.fetch_add(1, Ordering::Relaxed);
+    let begun = path.with_extension(format!("{}-{number}.begun", std::process::id()));
+    let told = |error: std::io::Error| error.to_string();
+    match std::fs::remove_file(&begun) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.to_string()),
+        _ => {}
+    }
+    drop(Database::create(&begun).map_err(|error| error.to_string())?);
+    // A link never takes the place of a file that another process has made meanwhile, and has open.
+    match std::fs::hard_link(&begun, path) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error.to_string()),
+        _ => {}
+    }
+    std::fs::remove_file(&begun).map_err(told)?;
+    match path.parent() {
+        Some(folder) => File::open(folder).and_then(|folder| folder.sync_all()).map_err(told),
+        None => Ok(()),
+    }
+}
+
+/// An account's outbox.
+pub(super) struct Outbox {
+    database: Database,
+    path: PathBuf,
+}
+
+impl Outbox {
+    /// Opens an account's file; waits while another process has it, for at most `patience_ms`.
+    pub(super) fn open(path: &Path, patience_ms: u64) -> Result<Self, LedgerError> {
+        let shown = path.display();
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).map_err(|error| {
+                LedgerError::Outbox(format!("cannot make the folder of {shown}: {error}"))
+            })?;
+        }
+        make(path).map_err(|error| LedgerError::Outbox(format!("cannot make {shown}: {error}")))?;
+        let mut waited = Duration::ZERO;
+        loop {
+            match Database::open(path) {
+                Ok(database) => return Ok(Self { database, path: path.to_owned() }),
+                Err(DatabaseError::DatabaseAlreadyOpen)
+                    if waited < Duration::from_millis(patience_ms) =>
+                {
+                    std::thread::sleep(HELD_PAUSE);
+                    waited = waited.saturating_add(HELD_PAUSE);
+                }
+                Err(DatabaseError::DatabaseAlreadyOpen) => {
+                    return Err(LedgerError::Unavailable(format!(
+                        "another process writes with this wallet and holds {shown}: wait for it, \
+                         or stop it"
+                    )));
+                }
+                Err(error) => {
+                    return Err(LedgerError::Outbox(format!("cannot open {shown}: {error}")));
+                }
+            }
+        }
+    }
+
+    fn failed(&self, error: impl std::fmt::Display) -> LedgerError {
+        LedgerError::Outbox(format!("{}: {error}", self.path.display()))
+    }
+
+    /// Everything in it, lowest nonce first.
+    pub(super) fn entries(&self) -> Result<Vec<Entry>, LedgerError> {
+        self.read(|table| {
+            let mut entries = Vec::new();
+            for row in table.iter().map_err(|error| self.failed(error))? {
+                entries.push(self.parse(&row.map_err(|error| self.failed(error))?.1)?);
+            }
+            Ok(entries)
+        })
+    }
+
+    /// What a nonce was given to.
+    pub(super) fn entry(&self, nonce: u64) -> Result<Option<Entry>, LedgerError> {
+        self.read(|table| {
+            let row = table.get(nonce).map_err(|error| self.failed(error))?;
+            row.map(|bytes| self.parse(&bytes)).transpose()
+        })
+    }
+
+    /// The highest nonce in it.
+    pub(super) fn last_nonce(&self) -> Result<Option<u64>, LedgerError> {
+        self.read(|table| {
+            let row = table.last().map_err(|error| self.failed(error))?;
+            Ok(row.map(|(nonce, _)| nonce.value()))
+        })
+    }
+
+    /// Looks at the table; an outbox that nothing was put into has none.
+    fn read<T: Default>(
+        &self,
+        look: impl FnOnce(&redb::ReadOnlyTable<u64, &'static [u8]>) -> Result<T, LedgerError>,
+    ) -> Result<T, LedgerError> {
+        let read = self.database.begin_read().map_err(|error| self.failed(error))?;
+        match read.open_table(ENTRIES) {
+            Ok(table) => look(&table),
+            Err(redb::TableError::TableDoesNotExist(_)) => Ok(T::default()),
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    fn parse(&self, bytes: &redb::AccessGuard<'_, &'static [u8]>) -> Result<Entry, LedgerError> {
+        Entry::try_from_slice(bytes.value())
+            .map_err(|error| self.failed(format!("an entry that cannot be read: {error}")))
+    }
+
+    /// Keeps an entry in place of what its nonce had; returns when that is durable.
+    pub(super) fn put(&self, entry: &Entry) -> Result<(), LedgerError> {
+        let bytes = borsh::to_vec(entry).map_err(|error| self.failed(error))?;
+        self.change(|table| table.insert(entry.nonce, bytes.as_slice()).map(drop))
+    }
+
+    /// Forgets an entry.
+    pub(super) fn remove(&self, nonce: u64) -> Result<(), LedgerError> {
+        self.change(|table| table.remove(nonce).map(drop))
+    }
+
+    fn change(
+        &self,
+        what: impl FnOnce(&mut redb::Table<'_, u64, &'static [u8]>) -> Result<(), redb::StorageError>,
+    ) -> Result<(), LedgerError> {
+        let mut write = self.database.begin_write().map_err(|error| self.failed(error))?;
+        write.set_two_phase_commit(true);
+        {
+            let mut table = write.open_table(ENTRIES).map_err(|error| self.failed(error))?;
+            what(&mut table).map_err(|error| self.failed(error))?;
+            let count = redb::ReadableTableMetadata::len(&table);
+            if count.map_err(|error| self.failed(error))?
+                > OUTBOX_MAX.try_into().unwrap_or(u64::MAX)
+            {
+                return Err(self.failed(format!(
+                    "{OUTBOX_MAX} transactions of this account wait or are fresh: wait until they \
+                     are deep in the chain"
+                )));
+            }
+        }
+        write.commit().map_err(|error| self.failed(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_was_only_begun_is_in_nobodys_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("outbox").join("name.redb");
+        // What a kill leaves while a database is being made: nothing that redb would open.
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path.with_extension("1-0.begun"), [0u8; 4_096]).unwrap();
+        let outbox = Outbox::open(&path, 0).unwrap();
+        assert!(outbox.entries().unwrap().is_empty());
+        assert!(Outbox::open(&path, 0).is_err(), "one process at a time");
+        drop(outbox);
+        Outbox::open(&path, 0).unwrap();
+        let names = std::fs::read_dir(path.parent().unwrap()).unwrap();
+        assert_eq!(names.count(), 2, "the outbox, and what somebody else had begun");
+    }
+
+    #[test]
+    fn whoever_comes_second_opens_what_the_first_has_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("name.redb");
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| drop(Outbox::open(&path, 10_000).unwrap()));
+            }
+        });
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+}

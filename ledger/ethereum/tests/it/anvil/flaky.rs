@@ -1,0 +1,113 @@
+//! Nodes that are not what they should be. One dies at a chosen call, and stays dead: to the client that is as if the
+//! client had died. One has its answers changed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use florin_ledger_ethereum::{Endpoint, EndpointError};
+use serde_json::Value;
+
+/// Where a run ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Death {
+    /// Before this call reaches the node.
+    Before(&'static str),
+    /// After it did, before its answer is read.
+    After(&'static str),
+    /// After this many calls, before the answer to the last of them is read.
+    AfterCalls(usize),
+    /// Never.
+    Never,
+}
+
+pub(crate) struct Flaky {
+    inner: Arc<dyn Endpoint>,
+    death: Death,
+    armed: AtomicBool,
+    dead: AtomicBool,
+    calls: AtomicUsize,
+}
+
+impl Flaky {
+    pub(crate) fn new(inner: &Arc<dyn Endpoint>, death: Death) -> Arc<Self> {
+        let (armed, dead) = (AtomicBool::new(false), AtomicBool::new(false));
+        let calls = AtomicUsize::new(0);
+        Arc::new(Self { inner: Arc::clone(inner), death, armed, dead, calls })
+    }
+
+    /// From now on it can die.
+    pub(crate) fn arm(&self) {
+        self.armed.store(true, Ordering::SeqCst);
+    }
+
+    fn is_time_before(&self, method: &str) -> bool {
+        self.armed.load(Ordering::SeqCst) && matches!(self.death, Death::Before(at) if at == method)
+    }
+
+    fn is_time_after(&self, method: &str) -> bool {
+        let is_time = match self.death {
+            Death::After(at) => at == method,
+            Death::AfterCalls(count) => self.calls.fetch_add(1, Ordering::SeqCst) + 1 >= count,
+            Death::Before(_) | Death::Never => false,
+        };
+        self.armed.load(Ordering::SeqCst) && is_time
+    }
+
+    pub(crate) fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::SeqCst)
+    }
+}
+
+impl Endpoint for Flaky {
+    fn call(&self, method: &str, params: Value) -> Result<Value, EndpointError> {
+        let gone = || EndpointError::Unreachable("the process is dead".to_owned());
+        if self.is_time_before(method) {
+            self.dead.store(true, Ordering::SeqCst);
+        }
+        if self.is_dead() {
+            return Err(gone());
+        }
+        let answer = self.inner.call(method, params);
+        if self.is_time_after(method) {
+            self.dead.store(true, Ordering::SeqCst);
+            return Err(gone());
+        }
+        answer
+    }
+
+    fn name(&self) -> String {
+        self.inner.name()
+    }
+}
+
+/// What a node's answer to a method becomes.
+type Alter =
+    dyn Fn(&str, Result<Value, EndpointError>) -> Result<Value, EndpointError> + Send + Sync;
+
+/// A node whose answers are changed on the way.
+pub(crate) struct Altered {
+    inner: Arc<dyn Endpoint>,
+    alter: Box<Alter>,
+}
+
+impl Altered {
+    pub(crate) fn new(
+        inner: &Arc<dyn Endpoint>,
+        alter: impl Fn(&str, Result<Value, EndpointError>) -> Result<Value, EndpointError>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Self { inner: Arc::clone(inner), alter: Box::new(alter) })
+    }
+}
+
+impl Endpoint for Altered {
+    fn call(&self, method: &str, params: Value) -> Result<Value, EndpointError> {
+        (self.alter)(method, self.inner.call(method, params))
+    }
+
+    fn name(&self) -> String {
+        self.inner.name()
+    }
+}

@@ -1,0 +1,164 @@
+//! A chain with a market on it, people, and what befalls their transactions.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use alloy_consensus::{SignableTransaction, TxEip1559};
+use alloy_primitives::{B256, Bytes, Signature, TxKind, U64, U256, keccak256};
+use florin_ledger::conformance::TestSigner;
+use florin_ledger_ethereum::{Deployment, Endpoint, EthereumLedger, Settings, Token, deploy};
+use florin_protocol::{Address, Amount, Signer};
+use serde_json::{Value, json};
+
+use super::chain::Anvil;
+
+/// What else happens to the transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Left,
+    /// The node forgets it.
+    Dropped,
+    /// Another device of the same wallet uses its nonce for something else.
+    Replaced,
+    /// It waits in the pool until after the successor has begun.
+    Late,
+}
+
+pub(crate) fn fln(n: u64) -> Amount {
+    Amount::from_units(u128::from(n) * 1_000_000_000_000_000_000)
+}
+
+pub(crate) struct Scene {
+    pub(crate) anvil: Anvil,
+    pub(crate) deployment: Deployment,
+    pub(crate) rich: TestSigner,
+    /// The outboxes of whoever is rich.
+    pub(crate) folder: tempfile::TempDir,
+    next: u64,
+}
+
+pub(crate) fn settings() -> Settings {
+    // Short patience, so that a dead process is seen to be dead at once.
+    Settings { patience_ms: 4_000, displaced_ms: 250, ..Settings::default() }
+}
+
+/// What a dead process does not wait for.
+pub(crate) fn hasty() -> Settings {
+    Settings { patience_ms: 30, ..settings() }
+}
+
+impl Scene {
+    pub(crate) fn set(first: u64) -> Self {
+        let anvil = Anvil::start(&[]);
+        let rich = TestSigner::new(first).unwrap();
+        anvil.fuel(rich.address());
+        let folder = tempfile::tempdir().unwrap();
+        let token = Token::New { supply: fln(1_000_000), holder: rich.address() };
+        let deployment = deploy(&anvil.endpoint, &rich, token, settings(), folder.path()).unwrap();
+        Self { anvil, deployment, rich, folder, next: first + 1 }
+    }
+
+    /// How many people there have been, which names things apart.
+    pub(crate) const fn number(&self) -> u64 {
+        self.next
+    }
+
+    /// What an account has, in the token's own storage: as if somebody else had taken it or given it back.
+    pub(crate) fn set_florins(&self, account: Address, value: Amount) {
+        let mut key = [0u8; 64];
+        key[12..32].copy_from_slice(&account.0);
+        let slot = keccak256(key);
+        let value = B256::from(U256::from(value.units()));
+        self.anvil.ask(
+            "anvil_setStorageAt",
+            json!([self.deployment.token.to_string(), U256::from_be_bytes(slot.0), value]),
+        );
+    }
+
+    pub(crate) fn person(&mut self) -> TestSigner {
+        self.next += 1;
+        let person = TestSigner::new(self.next).unwrap();
+        self.anvil.fuel(person.address());
+        person
+    }
+
+    pub(crate) fn open(
+        &self,
+        endpoint: Arc<dyn Endpoint>,
+        settings: Settings,
+        folder: &Path,
+    ) -> EthereumLedger {
+        EthereumLedger::open(endpoint, self.deployment, settings, folder).unwrap()
+    }
+
+    pub(crate) fn mine(&self, blocks: u64) {
+        self.anvil.ask("anvil_mine", json!([format!("{blocks:#x}")]));
+    }
+
+    pub(crate) fn wait(&self, ms: u64) {
+        self.anvil.ask("evm_increaseTime", json!([ms.div_ceil(1_000)]));
+        self.mine(1);
+    }
+
+    /// The same account's nonce, used elsewhere.
+    pub(crate) fn use_nonce(&self, by: &TestSigner, nonce: u64) {
+        let transaction = TxEip1559 {
+            chain_id: self.deployment.chain.0,
+            nonce,
+            gas_limit: 21_000,
+            max_fee_per_gas: 100_000_000_000,
+            max_priority_fee_per_gas: 50_000_000_000,
+            to: TxKind::Call(alloy_primitives::Address::from(by.address().0)),
+            value: U256::ZERO,
+            ..TxEip1559::default()
+        };
+        let signature = by.sign_transaction(transaction.signature_hash().0).unwrap();
+        let signed = transaction.into_signed(Signature::from_raw_array(&signature.0).unwrap());
+        let mut raw = Vec::new();
+        signed.eip2718_encode(&mut raw);
+        self.anvil.ask("eth_sendRawTransaction", json!([Bytes::from(raw)]));
+    }
+
+    pub(crate) fn nonce(&self, account: Address, tag: &str) -> u64 {
+        let count = self.anvil.ask("eth_getTransactionCount", json!([account.to_string(), tag]));
+        serde_json::from_value::<U64>(count).unwrap().to()
+    }
+
+    pub(crate) fn pending_of(&self, account: Address) -> Vec<Value> {
+        let pool = self.anvil.ask("txpool_content", json!([]));
+        let mine = pool["pending"]
+            .as_object()
+            .unwrap()
+            .iter()
+            .find(|(who, _)| who.parse::<Address>().is_ok_and(|who| who == account));
+        mine.map(|(_, by_nonce)| by_nonce.as_object().unwrap().values().cloned().collect())
+            .unwrap_or_default()
+    }
+
+    /// What befalls the account's last transaction, mined or not; `before` was its nonce count.
+    pub(crate) fn befall(&self, by: &TestSigner, fate: Fate, depth: u64, before: u64) {
+        self.anvil.settle();
+        if fate == Fate::Dropped {
+            for transaction in self.pending_of(by.address()) {
+                self.anvil.ask("anvil_dropTransaction", json!([transaction["hash"]]));
+            }
+        }
+        if depth > 0 {
+            self.anvil.reorganise(depth);
+        }
+        if fate == Fate::Replaced && self.nonce(by.address(), "latest") <= before {
+            for transaction in self.pending_of(by.address()) {
+                self.anvil.ask("anvil_dropTransaction", json!([transaction["hash"]]));
+            }
+            self.use_nonce(by, before);
+        }
+        if fate != Fate::Late {
+            self.mine_again();
+        }
+    }
+
+    pub(crate) fn mine_again(&self) {
+        self.anvil.ask("evm_setAutomine", json!([true]));
+        self.mine(1);
+    }
+}

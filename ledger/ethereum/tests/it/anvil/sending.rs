@@ -1,0 +1,407 @@
+//! Nonces, fees, waiting, and what goes wrong on the way to a block.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use alloy_primitives::{U64, U128};
+use alloy_sol_types::SolCall;
+use florin_ledger::conformance::TestSigner;
+use florin_ledger::{Ledger, LedgerError, Refusal, Settlement, SettlementStatus, Terms};
+use florin_ledger_ethereum::{
+    Deployment, Endpoint, EndpointError, EthereumLedger, FlorinToken, HttpEndpoint, MarketContract,
+    Settings, Token, deploy,
+};
+use florin_protocol::{Address, Amount, ChainId, Digest, Report, Round, Signer, TaskId, Tick};
+use serde_json::{Value, json};
+
+use super::chain::Anvil;
+use super::flaky::{Altered, Death, Flaky};
+
+const TASK: TaskId = TaskId([3; 32]);
+
+fn fln(n: u64) -> Amount {
+    Amount::from_units(u128::from(n) * 1_000_000_000_000_000_000)
+}
+
+struct Stage {
+    anvil: Anvil,
+    deployment: Deployment,
+    folder: tempfile::TempDir,
+    rich: TestSigner,
+}
+
+impl Stage {
+    fn set() -> Self {
+        let anvil = Anvil::start(&[]);
+        let rich = TestSigner::new(1).unwrap();
+        anvil.fuel(rich.address());
+        let folder = tempfile::tempdir().unwrap();
+        let token = Token::New { supply: fln(1_000_000), holder: rich.address() };
+        let deployment =
+            deploy(&anvil.endpoint, &rich, token, Settings::default(), folder.path()).unwrap();
+        Self { anvil, deployment, folder, rich }
+    }
+
+    fn ledger(&self, settings: Settings) -> EthereumLedger {
+        self.through(Arc::clone(&self.anvil.endpoint), settings)
+    }
+
+    fn through(&self, endpoint: Arc<dyn Endpoint>, settings: Settings) -> EthereumLedger {
+        EthereumLedger::open(endpoint, self.deployment, settings, self.folder.path()).unwrap()
+    }
+
+    fn person(&self, number: u64) -> TestSigner {
+        let person = TestSigner::new(number).unwrap();
+        self.anvil.fuel(person.address());
+        person
+    }
+
+    fn nonce(&self) -> u64 {
+        let account = self.rich.address().to_string();
+        let count = self.anvil.ask("eth_getTransactionCount", json!([account, "latest"]));
+        serde_json::from_value::<U64>(count).unwrap().to()
+    }
+
+    /// Nonce and fee of the one transaction that waits, if there is one.
+    fn waiting(&self) -> Option<(u64, u128)> {
+        let pool = self.anvil.ask("txpool_content", json!([]));
+        let accounts = pool["pending"].as_object().unwrap();
+        let transaction =
+            accounts.values().flat_map(|by| by.as_object().unwrap().values()).next()?;
+        let nonce: U64 = serde_json::from_value(transaction["nonce"].clone()).unwrap();
+        let fee: U128 = serde_json::from_value(transaction["maxFeePerGas"].clone()).unwrap();
+        Some((nonce.to(), fee.to()))
+    }
+
+    fn open_task(&self, ledger: &dyn Ledger, coordinator: Address, arbiter: Address) {
+        let terms = Terms {
+            task: TASK,
+            buyer: self.rich.address(),
+            coordinator,
+            arbiter,
+            data: fln(100),
+            infrastructure: fln(10),
+            bond_min: fln(1),
+            debit_max: fln(1),
+            stake_min: fln(1),
+            challenge_ms: 600_000,
+            unbond_ms: 600_000,
+            expires: Tick(ledger.now().unwrap().0 + 100_000_000),
+        };
+        ledger.open_task(&self.rich, &terms).unwrap();
+    }
+}
+
+/// Polls until there is something.
+fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    for _ in 0..2_000 {
+        if let Some(found) = look() {
+            return found;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    panic!("it did not come within ten seconds")
+}
+
+fn gas_problem(error: LedgerError) -> String {
+    match error {
+        LedgerError::Gas(what) => what,
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn what_no_block_takes_goes_out_again_with_a_higher_fee_and_the_same_nonce() {
+    let stage = Stage::set();
+    let ledger = stage.ledger(Settings { resubmit_ms: 150, ..Settings::default() });
+    let bob = TestSigner::new(2).unwrap().address();
+    let before = stage.nonce();
+    stage.anvil.ask("evm_setAutomine", json!([false]));
+    thread::scope(|scope| {
+        let sent = scope.spawn(|| ledger.transfer(&stage.rich, bob, fln(5)));
+        let (nonce, fee) = until(|| stage.waiting());
+        assert_eq!(nonce, before);
+        let (again, higher) = until(|| stage.waiting().filter(|(_, now)| *now > fee));
+        assert_eq!(again, before, "the nonce is kept");
+        assert!(higher >= fee + fee / 10, "nodes take a tenth more: {fee}, then {higher}");
+        stage.anvil.ask("evm_mine", json!([]));
+        sent.join().unwrap().unwrap();
+    });
+    assert_eq!(stage.nonce(), before + 1);
+    assert_eq!(ledger.balance(bob).unwrap(), fln(5));
+}
+
+#[test]
+fn gas_above_the_limits_is_not_paid() {
+    let stage = Stage::set();
+    let (before, bob) = (stage.nonce(), TestSigner::new(2).unwrap().address());
+    let cheap = stage.ledger(Settings { fee_max_wei: 1, ..Settings::default() });
+    let what = gas_problem(cheap.transfer(&stage.rich, bob, fln(5)).unwrap_err());
+    assert!(what.contains("above the limit of 1 wei"), "{what}");
+    let small = stage.ledger(Settings { gas_max: 30_000, ..Settings::default() });
+    let what = gas_problem(small.transfer(&stage.rich, bob, fln(5)).unwrap_err());
+    assert!(what.contains("above the limit of 30000"), "{what}");
+    assert_eq!((stage.nonce(), stage.waiting()), (before, None));
+}
+
+#[test]
+fn an_account_without_ether_is_told_so() {
+    let stage = Stage::set();
+    let ledger = stage.ledger(Settings::default());
+    let poor = TestSigner::new(9).unwrap();
+    ledger.transfer(&stage.rich, poor.address(), fln(5)).unwrap();
+    let error = ledger.transfer(&poor, stage.rich.address(), fln(1)).unwrap_err();
+    let what = gas_problem(error);
+    assert!(what.contains(&poor.address().to_string()) && what.contains("0.000000 ETH"), "{what}");
+    ledger.send_ether(&stage.rich, poor.address(), 10_000_000_000_000_000).unwrap();
+    ledger.transfer(&poor, stage.rich.address(), fln(1)).unwrap();
+    assert_eq!(ledger.balance(poor.address()).unwrap(), fln(4));
+}
+
+#[test]
+fn two_processes_with_one_wallet_take_turns() {
+    let stage = Stage::set();
+    let (before, bob) = (stage.nonce(), TestSigner::new(2).unwrap().address());
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            // Each its own ledger: they share nothing but the outbox.
+            scope.spawn(|| {
+                let ledger = stage.ledger(Settings::default());
+                for _ in 0..5 {
+                    ledger.transfer(&stage.rich, bob, fln(1)).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(stage.nonce(), before + 10);
+    assert_eq!(stage.ledger(Settings::default()).balance(bob).unwrap(), fln(10));
+}
+
+#[test]
+fn what_is_not_deep_enough_has_not_happened() {
+    let stage = Stage::set();
+    let ledger = stage.ledger(Settings { confirmations: 3, ..Settings::default() });
+    let bob = TestSigner::new(2).unwrap().address();
+    let mine = || stage.anvil.ask("evm_mine", json!([]));
+    let before = stage.nonce();
+    thread::scope(|scope| {
+        let sent = scope.spawn(|| ledger.transfer(&stage.rich, bob, fln(5)));
+        until(|| (stage.nonce() > before).then_some(()));
+        assert_eq!(ledger.balance(bob).unwrap(), Amount::ZERO, "one block deep");
+        mine();
+        assert_eq!(ledger.balance(bob).unwrap(), Amount::ZERO, "two blocks deep");
+        assert!(!sent.is_finished());
+        mine();
+        sent.join().unwrap().unwrap();
+    });
+    assert_eq!(ledger.balance(bob).unwrap(), fln(5));
+}
+
+#[test]
+fn a_reorganisation_after_which_all_is_as_it_was_is_over_by_itself() {
+    let stage = Stage::set();
+    let ledger = stage.ledger(Settings::default());
+    let bob = TestSigner::new(2).unwrap().address();
+    ledger.transfer(&stage.rich, bob, fln(5)).unwrap();
+    stage.anvil.reorganise(1);
+    // Who only reads hears that it is not over, and then that it is: nobody has to write or to resume.
+    let mut refused = 0;
+    until(|| match ledger.bond_of(TASK, bob) {
+        Ok(bond) => Some(bond),
+        Err(LedgerError::Unavailable(why)) => {
+            assert!(why.contains("reorganised"), "{why}");
+            refused += 1;
+            None
+        }
+        Err(other) => panic!("{other}"),
+    });
+    assert!(refused > 0);
+    assert_eq!(ledger.balance(bob).unwrap(), fln(5));
+}
+
+#[test]
+fn the_market_may_take_only_what_a_write_needs() {
+    let stage = Stage::set();
+    let ledger = stage.ledger(Settings::default());
+    stage.open_task(&ledger, TestSigner::new(2).unwrap().address(), Address([5; 20]));
+    ledger.bond(&stage.rich, TASK, fln(3)).unwrap();
+    ledger.bond(&stage.rich, TASK, fln(4)).unwrap();
+    let owner = stage.rich.address().0.into();
+    let spender = stage.deployment.market.0.into();
+    let data = FlorinToken::allowanceCall { owner, spender }.abi_encode();
+    let call = json!({ "to": stage.deployment.token, "data": alloy_primitives::Bytes::from(data) });
+    let left = stage.anvil.ask("eth_call", json!([call, "latest"]));
+    assert!(left.as_str().unwrap().trim_start_matches("0x").bytes().all(|c| c == b'0'), "{left}");
+}
+
+#[test]
+fn a_token_that_gives_no_reason_is_approved_all_the_same() {
+    let stage = Stage::set();
+    let ledger = stage.ledger(Settings::default());
+    stage.open_task(&ledger, TestSigner::new(2).unwrap().address(), Address([5; 20]));
+    // As tokens do that were written before reasons were.
+    let node = Altered::new(&stage.anvil.endpoint, |_, answer| match answer {
+        Err(EndpointError::Answered { code, message, data: Some(_) }) => {
+            Err(EndpointError::Answered { code, message, data: None })
+        }
+        answer => answer,
+    });
+    let ledger = stage.through(node, Settings::default());
+    ledger.bond(&stage.rich, TASK, fln(3)).unwrap();
+    let bond = ledger.bond_of(TASK, stage.rich.address()).unwrap();
+    assert_eq!(bond.amount, fln(3));
+    let before = stage.nonce();
+    let error = ledger.bond(&stage.rich, TASK, fln(100_000_000)).unwrap_err();
+    let insufficient = matches!(error, LedgerError::Refused(Refusal::Insufficient { .. }));
+    assert!(insufficient && stage.nonce() == before, "nothing is approved in vain: {error}");
+}
+
+#[test]
+fn an_approval_that_was_left_is_taken_back_before_another() {
+    let stage = Stage::set();
+    let ledger = stage.ledger(Settings::default());
+    stage.open_task(&ledger, TestSigner::new(2).unwrap().address(), Address([5; 20]));
+    // A process dies between its approval and its bond, which nobody asks for again.
+    let flaky = Flaky::new(&stage.anvil.endpoint, Death::After("eth_sendRawTransaction"));
+    let hasty = Settings { patience_ms: 30, ..Settings::default() };
+    let dying = stage.through(Arc::clone(&flaky) as Arc<dyn Endpoint>, hasty);
+    let before = stage.nonce() + 1;
+    flaky.arm();
+    dying.bond(&stage.rich, TASK, fln(3)).unwrap_err();
+    drop(dying);
+    // The node mines what it is sent in its own time, and nobody waited for this one.
+    for _ in 0..200 {
+        if stage.nonce() == before {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // Tether, for one, refuses to change an approval that is not zero to another one.
+    ledger.bond(&stage.rich, TASK, fln(4)).unwrap();
+    assert_eq!(stage.nonce(), before + 3, "taken back, given, used");
+    assert_eq!(ledger.bond_of(TASK, stage.rich.address()).unwrap().amount, fln(4));
+}
+
+#[test]
+fn another_chain_or_address_is_recognised() {
+    let stage = Stage::set();
+    let open = |deployment: Deployment| {
+        let endpoint = Arc::clone(&stage.anvil.endpoint);
+        EthereumLedger::open(endpoint, deployment, Settings::default(), Path::new("unused"))
+            .map(drop)
+            .unwrap_err()
+            .to_string()
+    };
+    let chain = open(Deployment { chain: ChainId(1), ..stage.deployment });
+    assert!(chain.contains("is on chain 31337, but the market is on chain 1"), "{chain}");
+    let empty = open(Deployment { market: Address([8; 20]), ..stage.deployment });
+    assert!(empty.contains("has no contract at"), "{empty}");
+    let token = open(Deployment { token: Address([8; 20]), ..stage.deployment });
+    assert!(token.contains("counts in"), "{token}");
+}
+
+#[test]
+fn a_node_that_does_not_answer_is_asked_again_and_then_named() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/secret-key", listener.local_addr().unwrap());
+    drop(listener);
+    let endpoint = HttpEndpoint::new(&url).unwrap();
+    let error = endpoint.call("eth_chainId", json!([])).unwrap_err();
+    assert!(matches!(error, EndpointError::Unreachable(_)));
+    let health = endpoint.health();
+    assert_eq!((health.calls, health.failures, health.failing), (5, 5, 5));
+    let told = format!("{error} {:?} {}", health.last_failure, endpoint.name());
+    assert!(!told.contains("secret"), "{told}");
+}
+
+#[test]
+fn what_is_in_the_chain_is_not_done_again_because_a_node_has_forgotten_its_receipt() {
+    let stage = Stage::set();
+    let bob = TestSigner::new(2).unwrap().address();
+    stage.ledger(Settings::default()).transfer(&stage.rich, bob, fln(5)).unwrap();
+    let before = stage.nonce();
+    let node = Altered::new(&stage.anvil.endpoint, |method, answer| match method {
+        "eth_getTransactionReceipt" => Ok(Value::Null),
+        _ => answer,
+    });
+    let settings = Settings { displaced_ms: 50, patience_ms: 500, ..Settings::default() };
+    let ledger = stage.through(node, settings);
+    ledger.resume(&stage.rich).unwrap();
+    assert_eq!(stage.nonce(), before);
+    assert_eq!(ledger.balance(bob).unwrap(), fln(5));
+}
+
+#[test]
+fn a_node_that_is_behind_denies_nothing() {
+    let stage = Stage::set();
+    let bob = TestSigner::new(2).unwrap().address();
+    stage.ledger(Settings::default()).transfer(&stage.rich, bob, fln(5)).unwrap();
+    let node = Altered::new(&stage.anvil.endpoint, |method, answer| match method {
+        "eth_blockNumber" => {
+            let number: U64 = serde_json::from_value(answer?).unwrap();
+            Ok(json!(number - U64::from(1)))
+        }
+        _ => answer,
+    });
+    let ledger = stage.through(node, Settings::default());
+    ledger.resume(&stage.rich).unwrap();
+    let error = ledger.settlement(TASK, Report::payout_id(TASK, Round(1))).unwrap_err();
+    assert!(error.to_string().contains("is behind"), "{error}");
+    assert!(ledger.balance(bob).unwrap_err().to_string().contains("is behind"));
+}
+
+/// A coordinator that posts whenever the arbiter looks.
+struct Disturbed {
+    inner: Arc<dyn Endpoint>,
+    posts: AtomicU32,
+    post: Box<dyn Fn(u32) + Send + Sync>,
+}
+
+impl Endpoint for Disturbed {
+    fn call(&self, method: &str, params: Value) -> Result<Value, EndpointError> {
+        let selector = alloy_primitives::hex::encode(MarketContract::cancelCall::SELECTOR);
+        let data = params[0]["data"].as_str().unwrap_or_default();
+        if method == "eth_call" && data.starts_with(&format!("0x{selector}")) {
+            (self.post)(self.posts.fetch_add(1, Ordering::SeqCst) + 2);
+        }
+        self.inner.call(method, params)
+    }
+
+    fn name(&self) -> String {
+        self.inner.name()
+    }
+}
+
+#[test]
+fn an_arbiter_cancels_though_the_coordinator_posts_on() {
+    let stage = Stage::set();
+    let (coordinator, arbiter) = (stage.person(2), stage.person(3));
+    let calm = Arc::new(stage.ledger(Settings::default()));
+    stage.open_task(&*calm, coordinator.address(), arbiter.address());
+    let poster = Arc::clone(&calm);
+    let post = move |round: u32| {
+        let last = poster.task(TASK).unwrap().unwrap().pending;
+        let settlement = Settlement {
+            task: TASK,
+            payout: Report::payout_id(TASK, Round(round)),
+            round: Round(round),
+            report: Digest([1; 32]),
+            previous_root: last.last().map(|p| p.settlement.root).unwrap_or_default(),
+            root: Digest([u8::try_from(round).unwrap(); 32]),
+            data_total: fln(round.into()),
+            infrastructure_total: Amount::ZERO,
+        };
+        poster.post(&coordinator, &settlement).unwrap();
+    };
+    post(1);
+    let inner = Arc::clone(&stage.anvil.endpoint);
+    let disturbed = Disturbed { inner, posts: AtomicU32::new(0), post: Box::new(post) };
+    let ledger = stage.through(Arc::new(disturbed), Settings::default());
+    let first = Report::payout_id(TASK, Round(1));
+    ledger.cancel(&arbiter, TASK, first).unwrap();
+    assert_eq!(calm.settlement(TASK, first).unwrap(), SettlementStatus::Unknown);
+    assert!(calm.task(TASK).unwrap().unwrap().pending.is_empty());
+}

@@ -1,0 +1,101 @@
+//! Limits that random sequences do not reach, on the embedded chain and on the contracts.
+
+use florin_ledger::limits::PLEDGES_MAX;
+use florin_ledger::{Ledger, LedgerError, LocalChain, Terms};
+use florin_protocol::{Address, Amount, Signer, TaskId};
+
+use super::market::{Market, Template};
+use florin_testkit::ledger_model::books::{FUNDS, Flaw, PEOPLE, Rules};
+use florin_testkit::ledger_model::cast::{Cast, START, units};
+use florin_testkit::ledger_model::{Clock, genesis, operator};
+
+/// Who closes tasks here.
+const COORDINATOR: usize = 1;
+
+fn cast() -> Cast {
+    Cast::new(1_000)
+}
+
+fn both(cast: &Cast) -> (LocalChain, Market) {
+    let clock = Clock::default();
+    clock.set(cast.tick(START));
+    let seen = clock.as_seen_by_a_chain();
+    let chain = LocalChain::in_memory(&genesis(cast), operator(), seen).unwrap();
+    let people: Vec<Address> = (0..PEOPLE).map(|n| cast.address(n)).collect();
+    (chain, Template::new(&people, units(FUNDS), START as u64).market())
+}
+
+fn code<T: std::fmt::Debug>(answer: Result<T, LedgerError>) -> &'static str {
+    match answer {
+        Err(LedgerError::Refused(refusal)) => refusal.code(),
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+/// A task with the smallest pool and no other wishes.
+fn terms(cast: &Cast, number: usize) -> Terms {
+    let rules = Rules {
+        coordinator: COORDINATOR,
+        arbiter: 2,
+        data: 1,
+        expires: START + 1_000,
+        ..Rules::default()
+    };
+    let mut id = [0; 32];
+    id[..8].copy_from_slice(&number.to_le_bytes());
+    Terms { task: TaskId(id), ..cast.terms(0, rules, Flaw::Nothing) }
+}
+
+fn pledges(ledger: &dyn Ledger, cast: &Cast) {
+    let (buyer, provider) = (&cast.people[0], &cast.people[4]);
+    ledger.stake(provider, units(1)).unwrap();
+    let tasks: Vec<Terms> = (0..=PLEDGES_MAX).map(|number| terms(cast, number)).collect();
+    for terms in &tasks {
+        ledger.open_task(buyer, terms).unwrap();
+    }
+    let (one_more, allowed) = tasks.split_last().unwrap();
+    for terms in allowed {
+        ledger.pledge(provider, terms.task).unwrap();
+    }
+    assert_eq!(code(ledger.pledge(provider, one_more.task)), "LIMIT_REACHED");
+    ledger.unstake(provider).unwrap();
+    // A task that is closed makes room.
+    ledger.close(&cast.people[COORDINATOR], allowed[7].task).unwrap();
+    ledger.pledge(provider, one_more.task).unwrap();
+    assert!(!ledger.pledged(allowed[7].task, provider.address()).unwrap());
+    assert_eq!(ledger.stake_of(provider.address()).unwrap().release, None);
+}
+
+#[test]
+fn a_stake_is_pledged_to_as_many_tasks_on_both() {
+    let cast = cast();
+    let (chain, market) = both(&cast);
+    pledges(&chain, &cast);
+    pledges(&market.ledger, &cast);
+}
+
+#[test]
+fn nobody_transfers_to_the_zero_address() {
+    let cast = cast();
+    let (chain, market) = both(&cast);
+    let nobody = Address([0; 20]);
+    for ledger in [&chain as &dyn Ledger, &market.ledger] {
+        let give = |amount| code(ledger.transfer(&cast.people[0], nobody, amount));
+        assert_eq!(give(units(1)), "MEANINGLESS");
+        assert_eq!(give(units(FUNDS + 1)), "INSUFFICIENT_FUNDS");
+        assert_eq!(ledger.balance(nobody).unwrap(), Amount::ZERO);
+    }
+}
+
+/// What a task owes shares a slot of 96 bits with its root. Nobody has so much, so both refuse, each in its own words.
+#[test]
+fn pools_beyond_96_bits_are_refused_by_both() {
+    let cast = cast();
+    let (chain, market) = both(&cast);
+    let terms = Terms { data: Amount::from_units(1 << 96), ..terms(&cast, 0) };
+    let buyer = &cast.people[0];
+    assert_eq!(code(chain.open_task(buyer, &terms)), "INSUFFICIENT_FUNDS");
+    assert_eq!(code(market.ledger.open_task(buyer, &terms)), "LIMIT_REACHED");
+    let terms = Terms { data: Amount::from_units((1 << 96) - 1), ..terms };
+    assert_eq!(code(market.ledger.open_task(buyer, &terms)), "INSUFFICIENT_FUNDS");
+}

@@ -1,0 +1,91 @@
+//! A market on the node in this process: the contracts as they are committed, and a ledger in front of them.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use alloy_primitives::TxKind;
+use florin_ledger::Ledger;
+use florin_ledger::conformance::TestSigner;
+use florin_ledger_ethereum::{Deployment, Endpoint, EthereumLedger, Settings, Token, deploy};
+use florin_protocol::{Address, Amount, Signer};
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::node::{Node, sign};
+
+/// Anvil's number for a chain, as any other would do.
+const CHAIN: u64 = 31_337;
+/// The number of who deploys.
+const DEPLOYER: u64 = 1_000;
+
+/// A chain with a market on it where nothing has happened yet: made once, used often.
+pub(crate) struct Template {
+    node: Node,
+    deployment: Deployment,
+}
+
+/// A market of its own.
+pub(crate) struct Market {
+    pub(crate) node: Arc<Node>,
+    pub(crate) ledger: EthereumLedger,
+    pub(crate) outbox: TempDir,
+}
+
+impl Market {
+    /// Calls the market's contract without the client, which would not send what changes nothing.
+    pub(crate) fn call_directly(&self, by: &dyn Signer, call: &[u8]) {
+        let account = format!("{}", by.address());
+        let count = self.node.call("eth_getTransactionCount", json!([account, "latest"])).unwrap();
+        let count = count.as_str().unwrap().trim_start_matches("0x");
+        let nonce = u64::from_str_radix(count, 16).unwrap();
+        let to = TxKind::Call(self.ledger.deployment().market.0.into());
+        let raw = sign(CHAIN, by, nonce, to, call);
+        let hash = self.node.call("eth_sendRawTransaction", json!([raw])).unwrap();
+        let receipt = self.node.call("eth_getTransactionReceipt", json!([hash])).unwrap();
+        assert_eq!(receipt["status"], "0x1", "{receipt}");
+    }
+
+    /// A client that knows nothing but its outbox, in place of the one before.
+    pub(crate) fn reopen(&mut self) {
+        self.ledger = open(&self.node, *self.ledger.deployment(), self.outbox.path());
+    }
+}
+
+fn open(node: &Arc<Node>, deployment: Deployment, outbox: &Path) -> EthereumLedger {
+    let endpoint: Arc<dyn Endpoint> = Arc::clone(node) as _;
+    EthereumLedger::open(endpoint, deployment, Settings::default(), outbox).unwrap()
+}
+
+/// A folder in memory where the system has one: outboxes wait for their disk.
+fn scratch() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap()
+}
+
+impl Template {
+    /// Deploys the contracts at a time in seconds, and gives everybody the same, and ether.
+    pub(crate) fn new(people: &[Address], funds: Amount, seconds: u64) -> Self {
+        let deployer = TestSigner::new(DEPLOYER).unwrap();
+        let rich: Vec<_> = people.iter().map(|person| person.0.into()).collect();
+        let rich = [rich, vec![deployer.address().0.into()]].concat();
+        let node = Arc::new(Node::new(CHAIN, seconds, &rich));
+        let endpoint: Arc<dyn Endpoint> = Arc::clone(&node) as _;
+        let outbox = scratch();
+        let supply = Amount::total(people.iter().map(|_| funds)).unwrap();
+        let token = Token::New { supply, holder: deployer.address() };
+        let settings = Settings::default();
+        let deployment = deploy(&endpoint, &deployer, token, settings, outbox.path()).unwrap();
+        let ledger = open(&node, deployment, outbox.path());
+        for person in people {
+            ledger.transfer(&deployer, *person, funds).unwrap();
+        }
+        Self { node: node.copy(), deployment }
+    }
+
+    /// A market that shares nothing with others.
+    pub(crate) fn market(&self) -> Market {
+        let (node, outbox) = (Arc::new(self.node.copy()), scratch());
+        let ledger = open(&node, self.deployment, outbox.path());
+        Market { node, ledger, outbox }
+    }
+}

@@ -1,0 +1,125 @@
+//! An Ethereum node in the test's own process: the real virtual machine, and as much of a node around it as a client
+//! of the market asks for. No queue, no reorganisations, no state but the newest.
+
+mod chain;
+mod json;
+mod tests;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use alloy_consensus::{SignableTransaction, TxEip1559};
+use alloy_primitives::{Address, Bytes, Signature, TxKind, U256, hex};
+use florin_ledger_ethereum::{Endpoint, EndpointError};
+use florin_protocol::Signer;
+use serde_json::Value;
+
+use chain::{BASE_FEE, Chain, Fault, refuse};
+
+/// A million ether, in wei.
+const ETHER: u128 = 1_000_000 * 1_000_000_000_000_000_000;
+/// What a unit of gas is to be tipped with, in wei.
+const TIP: u64 = 1_000_000;
+
+/// A signed transaction as the node takes it, with more gas than anything here needs.
+pub(crate) fn sign(chain: u64, by: &dyn Signer, nonce: u64, to: TxKind, input: &[u8]) -> String {
+    let tx = TxEip1559 {
+        chain_id: chain,
+        nonce,
+        gas_limit: 10_000_000,
+        max_fee_per_gas: 2 * u128::from(BASE_FEE),
+        max_priority_fee_per_gas: TIP.into(),
+        to,
+        input: Bytes::copy_from_slice(input),
+        ..TxEip1559::default()
+    };
+    let signature = by.sign_transaction(tx.signature_hash().0).unwrap();
+    let signature = Signature::from_raw(&signature.0).unwrap();
+    let mut raw = Vec::new();
+    tx.into_signed(signature).eip2718_encode(&mut raw);
+    hex::encode_prefixed(raw)
+}
+
+/// The node.
+pub(crate) struct Node(Mutex<Chain>);
+
+impl Node {
+    /// A chain's first block at a time in seconds; some accounts have ether, and nobody else.
+    pub(crate) fn new(chain: u64, time: u64, rich: &[Address]) -> Self {
+        let rich: Vec<_> = rich.iter().map(|account| (*account, U256::from(ETHER))).collect();
+        Self(Mutex::new(Chain::new(chain, time, &rich)))
+    }
+
+    /// Another node, which goes on from here on its own.
+    pub(crate) fn copy(&self) -> Self {
+        Self(Mutex::new(self.chain().clone()))
+    }
+
+    /// Moves the clock to a time in seconds: the newest block has it now, and so will the next.
+    pub(crate) fn set_time(&self, seconds: u64) {
+        self.chain().set_time(seconds);
+    }
+
+    fn chain(&self) -> MutexGuard<'_, Chain> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Endpoint for Node {
+    fn call(&self, method: &str, params: Value) -> Result<Value, EndpointError> {
+        answer(&mut self.chain(), method, &params).map_err(|fault| {
+            let Fault { code, message, data } = fault;
+            EndpointError::Answered { code, message, data: data.map(Vec::from) }
+        })
+    }
+
+    fn name(&self) -> String {
+        "a node in this process".to_owned()
+    }
+}
+
+fn answer(chain: &mut Chain, method: &str, params: &Value) -> Result<Value, Fault> {
+    let param = |n: usize| params.get(n).unwrap_or(&Value::Null);
+    let state = |n: usize| json::newest(param(n), chain);
+    match method {
+        "eth_chainId" => Ok(json::quantity(chain.id)),
+        "eth_blockNumber" => Ok(json::quantity(chain.height())),
+        "eth_gasPrice" => Ok(json::quantity(BASE_FEE + TIP)),
+        "eth_maxPriorityFeePerGas" => Ok(json::quantity(TIP)),
+        "eth_getBlockByNumber" => {
+            let number = json::block(param(0), chain)?;
+            let head = chain.blocks.get(usize::try_from(number).unwrap_or(usize::MAX));
+            Ok(head.map_or(Value::Null, |head| json::head(number, head)))
+        }
+        "eth_getTransactionCount" => {
+            state(1)?;
+            Ok(json::quantity(chain.account(json::address(param(0))?)?.nonce))
+        }
+        "eth_getBalance" => {
+            state(1)?;
+            Ok(json::quantity(chain.account(json::address(param(0))?)?.balance))
+        }
+        "eth_getCode" => {
+            state(1)?;
+            Ok(json::bytes(&chain.code(json::address(param(0))?)?))
+        }
+        "eth_call" => {
+            state(1)?;
+            Ok(json::bytes(&chain.ask(json::question(param(0))?)?))
+        }
+        "eth_estimateGas" => {
+            state(1)?;
+            Ok(json::quantity(chain.price(json::question(param(0))?)?))
+        }
+        "eth_sendRawTransaction" => Ok(json::bytes(chain.send(&json::data(param(0))?)?.as_slice())),
+        "eth_getTransactionReceipt" => {
+            let mined = chain.mined.get(&json::hash(param(0))?);
+            Ok(mined.map_or(Value::Null, |mined| json::receipt(mined, chain)))
+        }
+        "eth_getTransactionByHash" => {
+            let mined = chain.mined.get(&json::hash(param(0))?);
+            Ok(mined.map_or(Value::Null, |mined| json::transaction(mined, chain)))
+        }
+        "eth_getLogs" => json::logs(param(0), chain),
+        _ => Err(refuse(format!("this node has no method {method}"))),
+    }
+}

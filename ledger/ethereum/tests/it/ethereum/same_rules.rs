@@ -1,0 +1,229 @@
+//! The same rules twice: random sequences of operations on the embedded chain, on the contracts and on the model come
+//! to the same outcomes, the same refusals and the same books.
+//!
+//! Time passes in whole seconds, which is what the contracts know. Beyond the sequences that are the default,
+//! `FLORIN_SEQUENCES` says how many; `FLORIN_SEED` repeats a run and `FLORIN_SEQUENCE` one sequence of it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use alloy_sol_types::SolCall;
+use florin_ledger::LocalChain;
+use florin_ledger_ethereum::MarketContract;
+use florin_protocol::Address;
+
+use super::market::{Market, Template};
+use florin_testkit::ledger_model::books::{FUNDS, Model, PEOPLE};
+use florin_testkit::ledger_model::cast::{Cast, START, task_id, units};
+use florin_testkit::ledger_model::coverage::Coverage;
+use florin_testkit::ledger_model::dice::{Dice, seed, variable};
+use florin_testkit::ledger_model::draw::Draw;
+use florin_testkit::ledger_model::operation::{Act, Operation, facts, verdict};
+use florin_testkit::ledger_model::view::{Comparison, Difference};
+use florin_testkit::ledger_model::{Clock, fresh_model, genesis, operator};
+
+/// Sequences unless the environment says otherwise.
+const SEQUENCES: u64 = 2_000;
+/// Operations of a sequence, at least.
+const STEPS: usize = 50;
+/// Operations of a sequence in which the coordinator posts until no more may wait.
+const RUSHED_STEPS: usize = 100;
+/// One sequence in so many is of that kind.
+const RUSHED: u64 = 32;
+/// Once in so many operations the contracts have a new client, which knows nothing but its outbox.
+const REOPENED: u64 = 30;
+/// How many operations the first task is given to begin with: nearly everything needs one.
+const BEGINNING: usize = 3;
+/// Everything is compared after so many operations, and what one touches after each.
+const FULL_COMPARISON: usize = 25;
+
+/// What happens in a run of the default length, each at least [`OFTEN`]: everything that the trait names but
+/// a pledge beyond its limit, which takes 256 tasks.
+const WANTED: [(&str, &[&str]); 21] = [
+    ("bond", &["INSUFFICIENT_FUNDS", "TASK_CLOSED", "TOO_SMALL", "UNKNOWN_TASK", "done"]),
+    ("cancel", &["NOT_ALLOWED", "NOT_FOUND", "UNKNOWN_TASK", "WINDOW_CLOSED", "done"]),
+    ("claim", &["BAD_PROOF", "BAD_SETTLEMENT", "NOTHING_TO_CLAIM", "UNKNOWN_TASK"]),
+    ("claim", &["done", "debited", "debited too late", "paid and debited"]),
+    ("close", &["SETTLEMENT_PENDING", "TASK_CLOSED", "TOO_EARLY", "UNKNOWN_TASK", "done"]),
+    ("finalize", &["UNKNOWN_TASK", "done", "nothing due"]),
+    ("open", &["INSUFFICIENT_FUNDS", "LIMIT_REACHED", "MEANINGLESS", "NOT_ALLOWED"]),
+    ("open", &["TASK_EXISTS", "TOO_SMALL", "done"]),
+    ("pledge", &["TASK_CLOSED", "TOO_SMALL", "UNKNOWN_TASK", "done"]),
+    ("post", &["BAD_SETTLEMENT", "CONFLICTING_SETTLEMENT", "LIMIT_REACHED", "NOT_ALLOWED"]),
+    ("post", &["TASK_CLOSED", "UNKNOWN_TASK", "already", "done"]),
+    ("slash bond", &["MEANINGLESS", "NOT_ALLOWED", "NOT_FOUND", "TASK_CLOSED", "UNKNOWN_TASK"]),
+    ("slash bond", &["done"]),
+    ("slash stake", &["MEANINGLESS", "NOT_ALLOWED", "NOT_FOUND", "TASK_CLOSED", "UNKNOWN_TASK"]),
+    ("slash stake", &["done"]),
+    ("stake", &["INSUFFICIENT_FUNDS", "MEANINGLESS", "done"]),
+    ("transfer", &["INSUFFICIENT_FUNDS", "MEANINGLESS", "done"]),
+    ("unbond", &["NOT_FOUND", "UNKNOWN_TASK", "done"]),
+    ("unstake", &["NOT_FOUND", "done"]),
+    ("withdraw bond", &["NOT_FOUND", "TOO_EARLY", "UNKNOWN_TASK", "done"]),
+    ("withdraw stake", &["NOT_FOUND", "TOO_EARLY", "done"]),
+];
+/// The rarest of it comes about forty times.
+const OFTEN: u64 = 5;
+
+/// The three sides.
+struct Sides<'a> {
+    cast: &'a Cast,
+    model: Model,
+    clock: Clock,
+    chain: LocalChain,
+    market: Market,
+}
+
+impl<'a> Sides<'a> {
+    fn new(cast: &'a Cast, template: &Template) -> Self {
+        let clock = Clock::default();
+        clock.set(cast.tick(START));
+        let seen = clock.as_seen_by_a_chain();
+        let chain = LocalChain::in_memory(&genesis(cast), operator(), seen).unwrap();
+        Self { cast, model: fresh_model(), clock, chain, market: template.market() }
+    }
+
+    fn wait(&mut self, seconds: i64) {
+        self.model.now += seconds;
+        self.clock.set(self.cast.tick(self.model.now));
+        self.market.node.set_time(self.model.now as u64);
+    }
+
+    /// Carries an operation out on all sides.
+    fn step(&mut self, operation: &Operation, coverage: &mut Coverage) -> Result<(), Difference> {
+        let expected = operation.on_model(&mut self.model);
+        coverage.note(operation, expected);
+        let local = operation.on_ledger(&self.chain, self.cast);
+        let contracts = operation.on_ledger(&self.market.ledger, self.cast);
+        let agree = verdict(&local) == expected && facts(&local) == facts(&contracts);
+        if agree {
+            if let (Ok(_), Some(call)) = (expected, again(&operation.act)) {
+                self.market.call_directly(&self.cast.people[operation.from], &call);
+            }
+            return Ok(());
+        }
+        Err(format!(
+            "the model says {expected:?}, the embedded chain {local:?}, the contracts {contracts:?}"
+        ))
+    }
+
+    fn each(
+        &self,
+        compare: impl Fn(&Comparison<'_>) -> Result<(), Difference>,
+    ) -> Result<(), Difference> {
+        let (model, cast) = (&self.model, self.cast);
+        compare(&Comparison { ledger: &self.chain, model, cast })
+            .map_err(|difference| format!("embedded chain, {difference}"))?;
+        compare(&Comparison { ledger: &self.market.ledger, model, cast })
+            .map_err(|difference| format!("contracts, {difference}"))
+    }
+
+    /// Compares what an operation may have touched.
+    fn compare(&self, operation: &Operation) -> Result<(), Difference> {
+        self.each(|side| {
+            side.treasury()?;
+            for n in [Some(operation.from), operation.other()].into_iter().flatten() {
+                side.wallet(n)?;
+                operation.task().map_or(Ok(()), |t| side.part(n, t))?;
+            }
+            operation.task().map_or(Ok(()), |t| side.task(t))
+        })
+    }
+}
+
+/// The call of what can be asked for twice: the second time changes nothing.
+fn again(act: &Act) -> Option<Vec<u8>> {
+    match act {
+        Act::Unbond { t } => {
+            Some(MarketContract::unbondCall { id: task_id(*t).0.into() }.abi_encode())
+        }
+        Act::Pledge { t } => {
+            Some(MarketContract::pledgeCall { id: task_id(*t).0.into() }.abi_encode())
+        }
+        Act::Unstake => Some(MarketContract::unstakeCall {}.abi_encode()),
+        _ => None,
+    }
+}
+
+/// One sequence from an empty market on.
+fn sequence(
+    seed: u64,
+    number: u64,
+    cast: &Cast,
+    template: &Template,
+) -> Result<Coverage, Difference> {
+    let mut dice = Dice::of(seed, number);
+    let mut sides = Sides::new(cast, template);
+    let mut coverage = Coverage::default();
+    let mut story = Vec::new();
+    let is_rushed = dice.once_in(RUSHED);
+    let steps = if is_rushed { RUSHED_STEPS } else { STEPS };
+    for n in 0..steps {
+        let mut draw = Draw { dice: &mut dice, model: &sides.model, is_rushed };
+        let (pause, operation) = match n {
+            0..BEGINNING => (0, draw.beginning(n)),
+            _ => (draw.pause(), draw.operation()),
+        };
+        sides.wait(pause);
+        if dice.once_in(REOPENED) {
+            sides.market.reopen();
+        }
+        story.push(format!("{:>6} {operation:?}", sides.model.now));
+        let is_full = n % FULL_COMPARISON == FULL_COMPARISON - 1 || n + 1 == steps;
+        let step = sides.step(&operation, &mut coverage);
+        let step = step.and_then(|()| match is_full {
+            true => sides.each(|side| side.all()),
+            false => sides.compare(&operation),
+        });
+        step.map_err(|difference| {
+            let told = story.join("\n");
+            format!(
+                "{told}\n{difference}\nrepeat it with FLORIN_SEED={seed} FLORIN_SEQUENCE={number}"
+            )
+        })?;
+    }
+    Ok(coverage)
+}
+
+/// Runs many sequences on all processors, until one fails.
+fn run(seed: u64, numbers: std::ops::Range<u64>) -> Result<Coverage, Difference> {
+    let cast = Cast::new(1_000);
+    let people: Vec<Address> = (0..PEOPLE).map(|n| cast.address(n)).collect();
+    let template = Template::new(&people, units(FUNDS), START as u64);
+    let next = AtomicU64::new(numbers.start);
+    let work = || -> Result<Coverage, Difference> {
+        let mut coverage = Coverage::default();
+        loop {
+            let number = next.fetch_add(1, Ordering::SeqCst);
+            if number >= numbers.end {
+                return Ok(coverage);
+            }
+            let done = sequence(seed, number, &cast, &template);
+            coverage.add(&done.inspect_err(|_| next.store(numbers.end, Ordering::SeqCst))?);
+        }
+    };
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let mut coverage = Coverage::default();
+        for worker in workers {
+            coverage.add(&worker.join().unwrap()?);
+        }
+        Ok(coverage)
+    })
+}
+
+#[test]
+fn model_chain_and_contracts_agree() {
+    let seed = seed();
+    let numbers = match variable("FLORIN_SEQUENCE") {
+        Some(one) => one..one + 1,
+        None => 0..variable("FLORIN_SEQUENCES").unwrap_or(SEQUENCES),
+    };
+    let coverage = run(seed, numbers.clone()).unwrap_or_else(|difference| panic!("{difference}"));
+    let (sequences, operations) = (numbers.end - numbers.start, coverage.total());
+    println!("{sequences} sequences, {operations} operations\n{coverage}");
+    if sequences >= SEQUENCES {
+        coverage.has(&WANTED, OFTEN);
+    }
+}

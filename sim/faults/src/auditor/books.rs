@@ -1,0 +1,269 @@
+//! The auditor's own books: what each transaction should have moved, in plain arithmetic, whatever the ledger says.
+
+use std::collections::BTreeMap;
+
+use florin_ledger::{Account, Action, Claim, Outcome, Pool, Settlement, Terms};
+use florin_protocol::{Address, Amount, Digest, TaskId};
+
+use crate::ledger::{Bank, Done};
+
+type Units = u128;
+
+/// A settlement within its window.
+#[derive(Clone, Debug)]
+struct Window {
+    settlement: Settlement,
+    /// Final after this moment, in milliseconds.
+    until: u64,
+}
+
+/// Money by where it is, in base units.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Books {
+    task: TaskId,
+    supply: Units,
+    wallets: BTreeMap<Address, Units>,
+    bonds: BTreeMap<Address, Units>,
+    stakes: BTreeMap<Address, Units>,
+    locked: [Units; 2],
+    owed: Units,
+    treasury: Units,
+    deposited: Units,
+    paid: [Units; 2],
+    refunded: Units,
+    claimed: BTreeMap<Address, [Units; 2]>,
+    windows: Vec<Window>,
+    /// Every settlement that the ledger ever took, in its order.
+    pub posted: Vec<Settlement>,
+    /// The root of the last final one.
+    pub root: Digest,
+    challenge_ms: u64,
+    /// When the task was closed, by the ledger's clock.
+    pub closed_at: Option<u64>,
+    /// What each account put at risk, got back of it and lost of it.
+    pub risked: BTreeMap<Address, [Units; 3]>,
+}
+
+fn sum<'a>(all: impl Iterator<Item = &'a Units>) -> Units {
+    all.sum()
+}
+
+fn take(from: &mut Units, much: Units, what: &str) -> Result<(), String> {
+    *from = from.checked_sub(much).ok_or_else(|| format!("{what}: {much} of {from} units"))?;
+    Ok(())
+}
+
+impl Books {
+    /// Books of a market with this money and one task.
+    #[must_use]
+    pub(super) fn new(task: TaskId, money: &[(Address, Amount)]) -> Self {
+        let wallets: BTreeMap<_, _> = money.iter().map(|(who, has)| (*who, has.units())).collect();
+        Self { task, supply: sum(wallets.values()), wallets, ..Self::default() }
+    }
+
+    /// Books a transaction that the ledger says it carried out.
+    ///
+    /// # Errors
+    /// In words, what cannot be.
+    pub(super) fn book(&mut self, done: &Done) -> Result<(), String> {
+        let (from, at) = (done.transaction.from, done.at.0);
+        let moved = match done.outcome {
+            Outcome::Moved(amount) => Some(amount.units()),
+            _ => None,
+        };
+        match &done.transaction.action {
+            Action::OpenTask(terms) => self.open(from, terms),
+            Action::Bond { amount, .. } => {
+                let risked = self.risked.entry(from).or_default();
+                risked[0] += amount.units();
+                *self.bonds.entry(from).or_default() += amount.units();
+                take(self.wallets.entry(from).or_default(), amount.units(), "a bond")
+            }
+            Action::WithdrawBond { .. } => {
+                let bond = std::mem::take(self.bonds.entry(from).or_default());
+                self.risked.entry(from).or_default()[1] += bond;
+                self.back(from, bond, moved, "a bond")
+            }
+            Action::Stake { amount } => {
+                *self.stakes.entry(from).or_default() += amount.units();
+                take(self.wallets.entry(from).or_default(), amount.units(), "a stake")
+            }
+            Action::WithdrawStake => {
+                let stake = std::mem::take(self.stakes.entry(from).or_default());
+                self.back(from, stake, moved, "a stake")
+            }
+            Action::Post(settlement) => self.post(settlement, at),
+            Action::Finalize { .. } => self.finalise(at, Some(done.outcome)),
+            Action::Claim(claim) => self.claim(claim, done.outcome),
+            Action::Close { .. } => self.close(at, moved),
+            Action::Unbond { .. } | Action::Unstake | Action::Pledge { .. } => Ok(()),
+            other => Err(format!("nobody would ask for {other:?}")),
+        }
+    }
+
+    fn open(&mut self, from: Address, terms: &Terms) -> Result<(), String> {
+        self.locked = [terms.data.units(), terms.infrastructure.units()];
+        self.deposited = self.locked[0] + self.locked[1];
+        self.challenge_ms = terms.challenge_ms;
+        take(self.wallets.entry(from).or_default(), self.deposited, "the escrow")
+    }
+
+    fn back(
+        &mut self,
+        to: Address,
+        much: Units,
+        moved: Option<Units>,
+        what: &str,
+    ) -> Result<(), String> {
+        *self.wallets.entry(to).or_default() += much;
+        if moved == Some(much) {
+            return Ok(());
+        }
+        Err(format!("{what} of {much} units comes back as {moved:?}"))
+    }
+
+    fn post(&mut self, settlement: &Settlement, at: u64) -> Result<(), String> {
+        let round = settlement.round;
+        if self.posted.iter().any(|posted| posted.round >= round) {
+            return Err(format!("round {round} is settled twice, or after a later one"));
+        }
+        self.posted.push(*settlement);
+        self.windows.push(Window { settlement: *settlement, until: at + self.challenge_ms });
+        Ok(())
+    }
+
+    /// Settlements whose windows are over move what they add from escrow to what is owed.
+    fn finalise(&mut self, at: u64, outcome: Option<Outcome>) -> Result<(), String> {
+        let mut count = 0;
+        while self.windows.first().is_some_and(|window| at > window.until) {
+            let Window { settlement, .. } = self.windows.remove(0);
+            let totals = [settlement.data_total, settlement.infrastructure_total];
+            for (pool, total) in totals.into_iter().enumerate() {
+                let more = total.units().checked_sub(self.paid[pool]);
+                let more = more.ok_or("a settlement's total shrinks")?;
+                take(&mut self.locked[pool], more, "a settlement")?;
+                self.owed += more;
+                self.paid[pool] += more;
+            }
+            self.root = settlement.root;
+            count += 1;
+        }
+        match outcome {
+            Some(Outcome::Finalised(said)) if said != count => {
+                Err(format!("{said} settlements became final, and {count} were due"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn claim(&mut self, claim: &Claim, outcome: Outcome) -> Result<(), String> {
+        let before = self.claimed.entry(claim.account).or_default();
+        let now = [claim.totals.paid.units(), claim.totals.debited.units()];
+        let [Some(paid), Some(debited)] = [0, 1].map(|n: usize| now[n].checked_sub(before[n]))
+        else {
+            return Err(format!("{} claims less than before", claim.account));
+        };
+        if paid == 0 && debited == 0 {
+            return Err(format!("{} is paid twice for one claim", claim.account));
+        }
+        *before = now;
+        let bond = self.bonds.entry(claim.account).or_default();
+        let taken = debited.min(*bond);
+        *bond -= taken;
+        self.risked.entry(claim.account).or_default()[2] += taken;
+        self.treasury += taken;
+        take(&mut self.owed, paid, "a claim")?;
+        *self.wallets.entry(claim.account).or_default() += paid;
+        match outcome {
+            Outcome::Claimed(said) if said.paid.units() == paid && said.taken.units() == taken => {
+                Ok(())
+            }
+            other => Err(format!("a claim of {paid} units, {taken} taken, came to {other:?}")),
+        }
+    }
+
+    fn close(&mut self, at: u64, moved: Option<Units>) -> Result<(), String> {
+        if self.closed_at.is_some() {
+            return Err("the task is closed twice".to_owned());
+        }
+        self.finalise(at, None)?;
+        if !self.windows.is_empty() {
+            return Err("the task is closed while a settlement is open".to_owned());
+        }
+        self.closed_at = Some(at);
+        let refund = sum(std::mem::take(&mut self.locked).iter());
+        self.refunded = refund;
+        let buyer = crate::task::BUYER;
+        self.back(buyer, refund, moved, "the refund")
+    }
+
+    /// The money equation, and that the ledger's books say the same in every account.
+    ///
+    /// # Errors
+    /// In words, where they differ.
+    pub(super) fn agree(&self, bank: &Bank) -> Result<(), String> {
+        let all = [&self.wallets, &self.bonds, &self.stakes].map(|all| sum(all.values()));
+        let total = sum(all.iter()) + sum(self.locked.iter()) + self.owed + self.treasury;
+        if total != self.supply {
+            return Err(format!("{total} units are booked, and there are {}", self.supply));
+        }
+        let out = sum(self.paid.iter()) + self.refunded + sum(self.locked.iter());
+        if out != self.deposited {
+            return Err(format!("{} were deposited, {out} accounted for", self.deposited));
+        }
+        let state = bank.state();
+        let held = |account| state.held(account).units();
+        let same = |what: &dyn std::fmt::Display, ours: Units, theirs: Units| {
+            if ours == theirs {
+                Ok(())
+            } else {
+                Err(format!("{what}: {ours}, the ledger {theirs}"))
+            }
+        };
+        for (who, ours) in &self.wallets {
+            same(&format_args!("wallet of {who}"), *ours, held(Account::Wallet(*who)))?;
+        }
+        for (who, ours) in &self.bonds {
+            same(&format_args!("bond of {who}"), *ours, held(Account::Bond(self.task, *who)))?;
+        }
+        for (who, ours) in &self.stakes {
+            same(&format_args!("stake of {who}"), *ours, held(Account::Stake(*who)))?;
+        }
+        for (ours, pool) in self.locked.iter().zip([Pool::Data, Pool::Infrastructure]) {
+            same(&"escrow", *ours, held(Account::Escrow(self.task, pool)))?;
+        }
+        same(&"what the task owes", self.owed, held(Account::Owed(self.task)))?;
+        same(&"the treasury", self.treasury, held(Account::Treasury))
+    }
+
+    /// What must be so when everybody is done.
+    ///
+    /// # Errors
+    /// In words, what is not.
+    pub(super) fn are_settled(&self) -> Result<(), String> {
+        if self.closed_at.is_none() {
+            return Err("the escrow is not refunded: the task is open".to_owned());
+        }
+        if self.owed != 0 {
+            return Err(format!("{} units are owed and were never claimed", self.owed));
+        }
+        for (who, [put, back, lost]) in &self.risked {
+            let left = self.bonds.get(who).copied().unwrap_or_default();
+            if left != 0 || *put != back + lost {
+                return Err(format!(
+                    "bond of {who}: {put} put, {back} back, {lost} lost, {left} left"
+                ));
+            }
+        }
+        match self.stakes.iter().find(|(_, left)| **left != 0) {
+            Some((who, left)) => Err(format!("{left} units of the stake of {who} are not back")),
+            None => Ok(()),
+        }
+    }
+
+    /// What an account's claims came to: paid and debited.
+    #[must_use]
+    pub(super) fn claimed(&self, account: Address) -> [Units; 2] {
+        self.claimed.get(&account).copied().unwrap_or_default()
+    }
+}

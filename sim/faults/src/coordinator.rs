@@ -1,0 +1,431 @@
+//! The coordinator's process: the product's turns on a disk that fails, and the product's jobs around them. What is its
+//! own here is what the server and the threads do: which question becomes which event, and that a job is done again.
+
+mod answers;
+mod jobs;
+mod past;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use florin_coordinator::config::Journal as Settings;
+use florin_coordinator::host::keeper::{self, Keeper, Writing};
+use florin_coordinator::host::{Asked, Core, Job, Next, Written, owner};
+use florin_engine::{Effect, Event};
+use florin_protocol::{Digest, Offer, Phase, Rejection, Report, Scope, Tick};
+use florin_store::{AppendError, IDENTITY_FILE, Journal, Record, Volume, history};
+
+use super::bugs::Bug;
+use super::disk::Machine;
+use super::message::{Ask, Body, Reply};
+use super::network::Node;
+use super::task::COORDINATOR;
+use super::world::{What, World};
+use florin_sim::draw::stream;
+use jobs::Slot;
+
+const ME: Node = Node::Coordinator;
+/// Events after which a snapshot is written.
+const SNAPSHOT_EVENTS: u64 = 24;
+/// Longest time without a look at the clock, in milliseconds.
+const SLEEP_MAX: u64 = 60_000;
+/// Pause before what is due is tried again while the journal takes nothing.
+const STUCK_MS: u64 = 1_000;
+/// Turns in which the journal took nothing after which somebody starts the process again: it may be broken for good.
+const STUCK_MAX: u32 = 8;
+/// How long a planted clock stands still at a deadline.
+const STILL_MS: u64 = 2_500;
+
+/// Something that waits for the next turn.
+#[derive(Debug)]
+enum Waiting {
+    /// A question.
+    Ask { from: Node, id: u64, ask: Ask },
+    /// What a job came to.
+    Told { slot: u64, asked: Asked },
+}
+
+/// Who is answered, and with what.
+#[derive(Debug)]
+enum Plan {
+    /// A question, when the turn is done.
+    Read { from: Node, id: u64, ask: Ask },
+    /// A question whose event was told: the answer depends on what became of it.
+    Write { from: Node, id: u64, ask: Ask, at: usize },
+    /// A refusal that needs no turn.
+    Refuse { from: Node, id: u64, rejection: Rejection },
+    /// A job hears what became of its event.
+    Told { slot: u64, asked: Asked, at: usize },
+}
+
+#[derive(Debug)]
+struct Running {
+    core: Core,
+    keeper: Keeper,
+    writing: Writing,
+    jobs: BTreeMap<u64, Slot>,
+}
+
+/// The coordinator.
+#[derive(Debug)]
+pub(super) struct Coordinator {
+    machine: Machine,
+    owner: Digest,
+    running: Option<Running>,
+    /// Which life of the process this is.
+    life: u64,
+    waiting: Vec<Waiting>,
+    /// When it looks next.
+    turn_at: Option<u64>,
+    slots: u64,
+    /// Turns in a row in which the journal took nothing.
+    stuck: u32,
+    /// Crashes so far.
+    pub crashes: u64,
+}
+
+impl Coordinator {
+    /// A machine on which nothing was ever started.
+    #[must_use]
+    pub(super) fn new(seed: u64, world: &World) -> Self {
+        let machine = Machine::new(stream(seed, "disk", [0, 0]));
+        if world.bug == Some(Bug::UnsyncedReceipt) {
+            machine.set_lies(500);
+        }
+        let owner = owner(world.cast.spec.market, COORDINATOR);
+        Self {
+            machine,
+            owner,
+            running: None,
+            life: 0,
+            waiting: Vec::new(),
+            turn_at: None,
+            slots: 0,
+            stuck: 0,
+            crashes: 0,
+        }
+    }
+
+    /// Its disk.
+    #[must_use]
+    pub(super) const fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// The engine, while it runs.
+    #[must_use]
+    pub(super) fn core(&self) -> Option<&Core> {
+        self.running.as_ref().map(|running| &running.core)
+    }
+
+    /// Starts the process: reads journal and snapshots back, and begins again what is outstanding.
+    pub(super) fn start(&mut self, world: &mut World, life: u64) {
+        if life != self.life || self.running.is_some() {
+            return;
+        }
+        let volume: Arc<dyn Volume> = Arc::new(self.machine.clone());
+        let opened = Core::open(&volume, self.owner, world.cast.spec.market, COORDINATOR);
+        let core = match opened {
+            Ok(core) => core,
+            Err(error) => {
+                world.tell(ME, format_args!("cannot start: {error}"));
+                if !self.machine.is_dead() && !is_passing(&error) {
+                    world.auditor.found("the journal can be opened", error.to_string());
+                }
+                self.crash(world, "while it starts");
+                return;
+            }
+        };
+        if self.identify().is_err() {
+            self.crash(world, "while it starts");
+            return;
+        }
+        let state = core.engine().state();
+        world.tell(ME, format_args!("starts with {} records", core.journal().records()));
+        let (market, task) = (world.cast.spec.market, world.cast.spec.id());
+        let has = |round, sender, update| {
+            let scope = Scope { market, task, round };
+            let found = past::receipt((core.engine(), &self.machine), scope, sender, update);
+            found.is_ok_and(|receipt| receipt.is_some())
+        };
+        world.auditor.restarted(state, &has);
+        let settings = Settings { snapshot_events: SNAPSHOT_EVENTS, ..Settings::default() };
+        let (keeper, writing) = Keeper::new(settings);
+        let outstanding = core.engine().outstanding();
+        self.running = Some(Running { core, keeper, writing, jobs: BTreeMap::new() });
+        self.dispatch(world, &outstanding);
+        self.nudge(world, 0);
+    }
+
+    /// The file that says whose folder it is, written once there is a journal.
+    fn identify(&self) -> std::io::Result<()> {
+        if self.machine.open(IDENTITY_FILE).is_ok() {
+            return Ok(());
+        }
+        let mut file = self.machine.append_to(IDENTITY_FILE)?;
+        file.append(&self.owner.0)?;
+        file.sync()?;
+        self.machine.sync()
+    }
+
+    /// The process ends, with its machine's power or without it, and is started again later.
+    pub(super) fn crash(&mut self, world: &mut World, when: &str) {
+        let power = world.weather.power;
+        let power = world.chance(power);
+        self.crash_how(world, when, power);
+    }
+
+    fn crash_how(&mut self, world: &mut World, when: &str, power: bool) {
+        let how = if power { "the power fails" } else { "the process is killed" };
+        world.tell(ME, format_args!("{how} {when}"));
+        if power {
+            self.machine.power_fails();
+        } else {
+            self.machine.process_ends();
+        }
+        self.running = None;
+        self.waiting.clear();
+        self.turn_at = None;
+        self.life += 1;
+        self.crashes += 1;
+        let pause = 50 + world.some(3_000);
+        world.after(pause, What::Starts { node: ME, life: self.life });
+    }
+
+    /// A message arrives.
+    pub(super) fn hear(&mut self, world: &mut World, from: Node, id: u64, ask: Ask) {
+        if self.running.is_none() {
+            return;
+        }
+        self.waiting.push(Waiting::Ask { from, id, ask });
+        let pause = world.some(4);
+        self.nudge(world, pause);
+    }
+
+    /// Has a turn taken soon.
+    fn nudge(&mut self, world: &mut World, pause: u64) {
+        let at = world.now + pause;
+        if self.turn_at.is_none_or(|planned| at < planned) {
+            self.turn_at = Some(at);
+            world.after(pause, What::Turn { life: self.life });
+        }
+    }
+
+    /// Takes a turn, if one is planned for this moment.
+    pub(super) fn turn(&mut self, world: &mut World, life: u64) {
+        if life != self.life || self.turn_at != Some(world.now) {
+            return;
+        }
+        self.turn_at = None;
+        let Some(mut running) = self.running.take() else { return };
+        let waiting = std::mem::take(&mut self.waiting);
+        let now = self.now(world, &running, &waiting);
+        let (asked, plans) = self.prepare(world, &running, waiting);
+        if self.machine.is_dead() {
+            self.crash(world, "while it keeps a blob");
+            return;
+        }
+        let (mut wrote, mut broken) = (false, false);
+        let (bug, fate) = (world.bug, &mut world.fate);
+        let turn = running.core.turn(asked, now, &mut |journal, records| {
+            wrote = true;
+            let appended = append(journal, records, bug, fate);
+            broken |= matches!(appended, Err(AppendError::Broken(_)));
+            appended
+        });
+        if self.machine.is_dead() {
+            self.crash(world, "while it writes its journal");
+            return;
+        }
+        if turn.next == Next::GoOn {
+            let (engine, journal) = running.core.parts();
+            running.keeper.see(journal, engine);
+        }
+        if self.machine.is_dead() {
+            self.crash(world, "while it cuts its journal");
+            return;
+        }
+        self.running = Some(running);
+        self.dispatch(world, &turn.effects);
+        self.finish(world, plans, &turn.answers, turn.now);
+        if wrote {
+            self.compare(world);
+        }
+        self.write_snapshots(world);
+        self.plan(world, turn.next, broken);
+    }
+
+    /// What its clock says. Planted: it stands still at the deadline of uploads.
+    fn now(&self, world: &World, running: &Running, waiting: &[Waiting]) -> Tick {
+        let now = world.clock(ME);
+        let late = |waiting: &Waiting| matches!(waiting, Waiting::Ask { ask: Ask::Upload(..), .. });
+        if world.bug != Some(Bug::LateUpdateAccepted) {
+            return now;
+        }
+        let tasks = running.core.engine().state().tasks.values();
+        let open = tasks.filter(|task| task.phase() == Phase::Revealing);
+        let by = open.filter_map(|task| task.running()).map(|round| round.offer.reveal_by).min();
+        match by {
+            Some(by) if now > by && (now.ms_since(by) < STILL_MS || waiting.iter().any(late)) => by,
+            _ => now,
+        }
+    }
+
+    /// Every record that is durable comes to what is believed.
+    fn compare(&self, world: &mut World) {
+        let Some(running) = &self.running else { return };
+        match running.core.read_back() {
+            Ok(engine) if engine.state() == running.core.engine().state() => {}
+            Ok(_) => world.auditor.found(
+                "replay of the journal equals live",
+                format!("after {} records", running.core.journal().records()),
+            ),
+            Err(error) => world.auditor.found("the journal can be read", error.to_string()),
+        }
+    }
+
+    fn write_snapshots(&mut self, world: &mut World) {
+        let Some(running) = &self.running else { return };
+        running.writing.work_off(&self.machine, self.owner);
+        if self.machine.is_dead() {
+            self.crash(world, "while it writes a snapshot");
+        }
+    }
+
+    /// When to look next.
+    fn plan(&mut self, world: &mut World, next: Next, broken: bool) {
+        let Some(running) = &self.running else { return };
+        self.stuck = if next == Next::Stuck { self.stuck + 1 } else { 0 };
+        if next == Next::Stop || broken || self.stuck > STUCK_MAX {
+            // Nothing helps but a restart, and somebody will see to it.
+            self.stuck = 0;
+            self.crash_how(world, "because its journal takes nothing", false);
+            return;
+        }
+        let now = world.clock(ME);
+        let deadline = running.core.engine().next_deadline();
+        let left = deadline.map_or(SLEEP_MAX, |at| at.ms_since(now)).min(SLEEP_MAX);
+        let stands_still = world.bug == Some(Bug::LateUpdateAccepted) && left == 0;
+        let pause = match next {
+            Next::Stuck => left.max(STUCK_MS),
+            _ if stands_still => STILL_MS,
+            _ => left,
+        };
+        self.nudge(world, pause);
+    }
+
+    fn dispatch(&mut self, world: &mut World, effects: &[Effect]) {
+        for effect in effects {
+            let Some(running) = &mut self.running else { return };
+            if world.bug == Some(Bug::NeverCloses) && matches!(effect, Effect::Close { .. }) {
+                continue;
+            }
+            let Some(mut job) = Job::of(running.core.engine(), *effect) else { continue };
+            if world.bug == Some(Bug::PayoutRounding) {
+                answers::round_settlement_up(running.core.engine(), &mut job);
+            }
+            let slot = self.slots;
+            self.slots += 1;
+            running.jobs.insert(slot, Slot::new(job));
+            let pause = 1 + world.some(120);
+            world.after(pause, What::Job { life: self.life, slot });
+        }
+    }
+
+    /// Sends what became of everything, once it is durable.
+    fn finish(
+        &mut self,
+        world: &mut World,
+        plans: Vec<Plan>,
+        answers: &[Result<Written, Rejection>],
+        now: Tick,
+    ) {
+        for plan in plans {
+            match plan {
+                Plan::Refuse { from, id, rejection } => {
+                    self.reply(world, from, id, None, Reply::Refused(rejection));
+                }
+                Plan::Read { from, id, ask } => {
+                    let reply = self.answer(world, from, &ask, now);
+                    self.reply(world, from, id, Some(&ask), reply);
+                }
+                Plan::Write { from, id, ask, at } => {
+                    let became = answers.get(at).cloned();
+                    let reply = match became {
+                        Some(Ok(_)) => self.answer(world, from, &ask, now),
+                        Some(Err(rejection)) => self
+                            .planted_receipt(world, &ask, &rejection, now)
+                            .unwrap_or(Reply::Refused(rejection)),
+                        None => continue,
+                    };
+                    self.reply(world, from, id, Some(&ask), reply);
+                }
+                Plan::Told { slot, asked, at } => {
+                    if let Some(became) = answers.get(at) {
+                        self.told(world, slot, &asked, became);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Every round's report and offer, as it shows them. A round that cannot be read is one that it has lost.
+    #[must_use]
+    pub(super) fn all_rounds(&self, world: &mut World) -> Vec<(Report, Offer)> {
+        let Some(core) = self.core() else { return Vec::new() };
+        let (read, lost) = answers::all_rounds(core.engine(), &self.machine, world);
+        for what in lost {
+            world.auditor.found("every round can be read", what);
+        }
+        read
+    }
+
+    /// At the end: every record from the first one on comes to what is believed, without any snapshot.
+    pub(super) fn replay_whole(&self, world: &mut World) {
+        let Some(core) = self.core() else {
+            world.auditor.found("the coordinator runs after healing", "it does not");
+            return;
+        };
+        let (market, engine) = (world.cast.spec.market, core.engine());
+        let read = keeper::with_fold(market, COORDINATOR, |fold| {
+            history::read_all(&self.machine, self.owner, fold, &mut |_, _| {})
+        });
+        match read {
+            Ok(read) if read.state.state() == engine.state() => {}
+            Ok(_) => {
+                world.auditor.found("replay of the journal equals live", "from its first record")
+            }
+            Err(error) => world.auditor.found("the journal can be read", error.to_string()),
+        }
+    }
+
+    fn reply(&self, world: &mut World, to: Node, id: u64, ask: Option<&Ask>, reply: Reply) {
+        if let Some(ask) = ask {
+            world.auditor.replied(to, ask, &reply);
+        }
+        world.send(ME, to, id, &Body::Reply(reply));
+    }
+}
+
+/// What a retry may mend.
+fn is_passing(error: &florin_store::OpenError) -> bool {
+    matches!(error, florin_store::OpenError::Unusable { .. })
+}
+
+/// The journal's write, and what bugs make of it.
+fn append(
+    journal: &mut Journal,
+    records: &[Record],
+    bug: Option<Bug>,
+    fate: &mut rand_chacha::ChaCha8Rng,
+) -> Result<(), AppendError> {
+    match bug {
+        Some(Bug::LostJournalWrite) if florin_sim::draw::below(fate, 50) == 0 => Ok(()),
+        Some(Bug::EnrolmentForgotten) => {
+            let is_other = |record: &&Record| !matches!(record.event, Event::Enrolled { .. });
+            let others: Vec<Record> = records.iter().filter(is_other).cloned().collect();
+            if others.is_empty() { Ok(()) } else { journal.append(&others) }
+        }
+        _ => journal.append(records),
+    }
+}

@@ -1,0 +1,244 @@
+//! What the coordinator's threads do: show rows, value rounds, have things done by the ledger. A job that fails is done
+//! again; one that a crash ended is wanted again by the engine that is read back.
+
+use std::io;
+
+use florin_coordinator::host::{
+    Asked, Job, KeepJob, LedgerJob, REFUSED_WAIT, ShowJob, Step, ValueJob, Written, archive, step,
+};
+use florin_engine::Event;
+use florin_learning::Reference;
+use florin_learning::mapped::MEMORY;
+use florin_ledger::LedgerError;
+use florin_protocol::{Code, Rejection, Report, Round, blob_digest};
+use florin_store::is_full;
+use florin_work::{Committed, Inputs, LastUpdates, WorkError};
+
+use super::{Coordinator, ME, Waiting};
+use crate::bugs::Bug;
+use crate::disk::Machine;
+use crate::ledger::{ANSWER_LOST, Unsigned};
+use crate::task::COORDINATOR;
+use crate::world::{What, World};
+
+/// First pause after a failure; doubled with each further one, up to the longest, in milliseconds.
+const AGAIN_MS: u64 = 100;
+const AGAIN_MS_MAX: u64 = 30_000;
+/// Requests to the ledger that a step makes at most, more or less.
+const REQUESTS: u64 = 8;
+
+/// A job and how often it was put off.
+#[derive(Debug)]
+pub(super) struct Slot {
+    job: Job,
+    puts_off: u32,
+}
+
+impl Slot {
+    pub(super) const fn new(job: Job) -> Self {
+        Self { job, puts_off: 0 }
+    }
+}
+
+/// How a piece of a job went.
+enum Piece {
+    Told(Asked),
+    Later(u64),
+    Again(String),
+}
+
+impl Coordinator {
+    /// Goes on with a job.
+    pub(crate) fn job(&mut self, world: &mut World, life: u64, slot: u64) {
+        if life != self.life {
+            return;
+        }
+        let Some(running) = &mut self.running else { return };
+        let Some(mut at) = running.jobs.remove(&slot) else { return };
+        let piece = match &mut at.job {
+            Job::Show(job) => show(&self.machine, job),
+            Job::Value(job) => value(&self.machine, job),
+            Job::Keep(job) => keep(&self.machine, job, world.bug),
+            Job::Ledger(job) => self.ask_ledger(world, job),
+        };
+        let died = world.bank().spare();
+        if self.machine.is_dead() || died {
+            self.crash(world, "in the middle of a job");
+            return;
+        }
+        world.send_late();
+        let Some(running) = &mut self.running else { return };
+        match piece {
+            Piece::Told(asked) => {
+                running.jobs.insert(slot, at);
+                self.waiting.push(Waiting::Told { slot, asked });
+                self.nudge(world, 0);
+            }
+            Piece::Later(pause) => {
+                running.jobs.insert(slot, at);
+                world.after(pause.max(1), What::Job { life, slot });
+            }
+            Piece::Again(why) => {
+                world.tell(ME, format_args!("does a job again: {why}"));
+                if world.bug == Some(Bug::DoubleSettlement) && is_unknown(&why) {
+                    settle_once_more(&mut at.job);
+                }
+                running.jobs.insert(slot, at);
+                self.again(world, slot);
+            }
+        }
+    }
+
+    fn again(&mut self, world: &mut World, slot: u64) {
+        let life = self.life;
+        let Some(at) = self.running.as_mut().and_then(|running| running.jobs.get_mut(&slot)) else {
+            return;
+        };
+        let pause = AGAIN_MS.saturating_mul(1 << at.puts_off.min(16)).min(AGAIN_MS_MAX);
+        at.puts_off += 1;
+        world.after(pause, What::Job { life, slot });
+    }
+
+    fn ask_ledger(&self, world: &mut World, job: &mut LedgerJob) -> Piece {
+        let dies = world.weather.disk.dies;
+        if world.chance(dies) {
+            let requests = world.some(REQUESTS);
+            world.bank().kill_in(ME, requests);
+        }
+        let went = step(job, &world.way(ME), &Unsigned(COORDINATOR));
+        match went {
+            Ok(Step::Done(event)) => {
+                world.tell(ME, format_args!("{job}: done"));
+                Piece::Told(Asked::Write(event))
+            }
+            Ok(Step::Wait(pause)) => {
+                Piece::Later(u64::try_from(pause.as_millis()).unwrap_or(u64::MAX))
+            }
+            Err(LedgerError::Unavailable(why)) => Piece::Again(format!("{job}: {why}")),
+            Err(error) => {
+                world.tell(ME, format_args!("{job}: {error}"));
+                Piece::Later(u64::try_from(REFUSED_WAIT.as_millis()).unwrap_or(u64::MAX))
+            }
+        }
+    }
+
+    /// A job hears what became of its event: what the journal could not take is told again.
+    pub(super) fn told(
+        &mut self,
+        world: &mut World,
+        slot: u64,
+        asked: &Asked,
+        became: &Result<Written, Rejection>,
+    ) {
+        let Some(running) = &mut self.running else { return };
+        match became {
+            Err(rejection) if matches!(rejection.code, Code::StorageFull | Code::Internal) => {
+                self.again(world, slot);
+            }
+            Err(rejection) if rejection.code == Code::WorkWrong => {
+                world.tell(ME, format_args!("abandons a round: {rejection}"));
+                if let Asked::Valued { task, round, .. } = asked {
+                    let event = Event::ValuationFailed { task: *task, round: *round };
+                    let asked = Asked::Write(Box::new(event));
+                    self.waiting.push(Waiting::Told { slot, asked });
+                    self.nudge(world, 0);
+                }
+            }
+            _ => {
+                running.jobs.remove(&slot);
+            }
+        }
+    }
+}
+
+fn put_off(error: &io::Error) -> Piece {
+    let why = if is_full(error) { "the disk is full".to_owned() } else { error.to_string() };
+    Piece::Again(why)
+}
+
+fn show(machine: &Machine, job: &ShowJob) -> Piece {
+    let (task, round) = (job.task, job.round);
+    let shown = machine.get(job.holdout).and_then(|all| {
+        let all = Committed::read(&job.spec, &all).map_err(io::Error::other)?;
+        let shown = all.show(&job.drawn);
+        let shown = shown.ok_or_else(|| io::Error::other("a row was drawn that is not there"))?;
+        machine.put(&shown.to_bytes())
+    });
+    match shown {
+        Ok(shown) => Piece::Told(Asked::Write(Box::new(Event::Disclosed { task, round, shown }))),
+        Err(error) => put_off(&error),
+    }
+}
+
+/// A round that is over is durable as a blob before the journal says where it is. Planted: it is said, and not done.
+fn keep(machine: &Machine, job: &KeepJob, bug: Option<Bug>) -> Piece {
+    let (task, round) = (job.task, job.round);
+    let bytes = archive::to_bytes(&job.past).map_err(|error| io::Error::other(error.to_string()));
+    let put = |bytes: Vec<u8>| match bug {
+        Some(Bug::RoundNotKept) => Ok(blob_digest(&bytes)),
+        _ => machine.put(&bytes),
+    };
+    match bytes.and_then(put) {
+        Ok(digest) => Piece::Told(Asked::Write(Box::new(Event::Kept { task, round, digest }))),
+        Err(error) => put_off(&error),
+    }
+}
+
+fn value(machine: &Machine, job: &ValueJob) -> Piece {
+    let (task, round, order) = (job.task, job.round, &job.order);
+    let read = |digest| machine.get(digest);
+    let blobs = || -> io::Result<_> {
+        let updates = order.entries.iter().map(|entry| read(entry.update));
+        let updates = updates.collect::<io::Result<Vec<Vec<u8>>>>()?;
+        let previous = order.previous.iter().map(|digest| read(*digest));
+        let previous = previous.collect::<io::Result<Vec<Vec<u8>>>>()?;
+        let last = order.last_updates.iter().map(|(_, digest)| read(*digest));
+        let last = last.collect::<io::Result<Vec<Vec<u8>>>>()?;
+        Ok((read(order.base_model)?, read(order.holdout)?, updates, previous, last))
+    };
+    let (base, holdout, updates, previous, last) = match blobs() {
+        Ok(blobs) => blobs,
+        Err(error) => return put_off(&error),
+    };
+    let updates: Vec<&[u8]> = updates.iter().map(Vec::as_slice).collect();
+    let previous: Vec<&[u8]> = previous.iter().map(Vec::as_slice).collect();
+    let inputs = Inputs {
+        spec: &job.spec,
+        base: &base,
+        drawn: &job.drawn,
+        holdout: &holdout,
+        entries: &order.entries,
+        updates: &updates.as_slice(),
+        previous: &previous.as_slice(),
+        last: LastUpdates { named: &order.last_updates, bytes: &last },
+        room: &MEMORY,
+    };
+    match florin_work::carry_out(&inputs, &mut Reference::new()) {
+        // Durable before the report that names it.
+        Ok(outcome) => match machine.put(&outcome.model) {
+            Ok(_) => Piece::Told(Asked::Valued { task, round, result: Box::new(outcome.result) }),
+            Err(error) => put_off(&error),
+        },
+        Err(WorkError::Valuation(_) | WorkError::Aggregation(_) | WorkError::Loss(_)) => {
+            Piece::Told(Asked::Write(Box::new(Event::ValuationFailed { task, round })))
+        }
+        Err(error) => Piece::Again(error.to_string()),
+    }
+}
+
+/// Whether a transaction was carried out, and its sender was not told.
+fn is_unknown(why: &str) -> bool {
+    why.contains(&format!("{ANSWER_LOST}; whether"))
+}
+
+/// Planted: a settlement whose answer was lost gets another name, and its money once more.
+fn settle_once_more(job: &mut Job) {
+    let Job::Ledger(job) = job else { return };
+    if let LedgerJob::Post { settlement, .. } = job.as_mut() {
+        settlement.round = Round(settlement.round.0 + 1);
+        settlement.payout = Report::payout_id(settlement.task, settlement.round);
+        settlement.previous_root = settlement.root;
+        let paid = settlement.data_total;
+        settlement.data_total = paid.plus(paid).unwrap_or(paid);
+    }
+}

@@ -1,0 +1,73 @@
+//! Rounds that are over, as the coordinator's server reads them: from the engine's memory, or from the blobs that they are
+//! kept as.
+
+use florin_coordinator::host::archive;
+use florin_engine::state::{Past, Standings};
+use florin_engine::{Engine, Found, ProofTree};
+use florin_protocol::{
+    Address, ClaimProof, Code, Digest, Receipt, Rejection, Round, Scope, TaskId, UpdateId,
+};
+
+use super::answers::up;
+use crate::bugs::Bug;
+use crate::disk::Machine;
+
+/// A round with its report.
+pub(super) fn past(
+    (engine, machine): (&Engine, &Machine),
+    task: TaskId,
+    round: Round,
+) -> Result<Past, Rejection> {
+    match engine.past(task, round)? {
+        Found::Here(past) => Ok(past.clone()),
+        Found::Kept(digest) => kept(machine, digest),
+    }
+}
+
+fn kept(machine: &Machine, digest: Digest) -> Result<Past, Rejection> {
+    let bytes = machine.get(digest).map_err(|error| error.to_string());
+    let past = bytes.and_then(|bytes| archive::from_bytes(&bytes));
+    past.map_err(|why| Rejection::new(Code::Internal, format!("round in blob {digest}: {why}")))
+}
+
+/// The receipt of an update that was taken, in whatever round.
+pub(super) fn receipt(
+    (engine, machine): (&Engine, &Machine),
+    scope: Scope,
+    sender: Address,
+    update: UpdateId,
+) -> Result<Option<Receipt>, Rejection> {
+    match engine.kept(scope.task, scope.round) {
+        Some(digest) => kept(machine, digest).map(|past| past.receipt(scope, sender, update)),
+        None => Ok(engine.receipt(scope, sender, update)),
+    }
+}
+
+/// What became of a record of an order, in whatever round.
+pub(super) fn verdict(
+    (engine, machine): (&Engine, &Machine),
+    order: Digest,
+    record: Digest,
+) -> Result<Option<Result<u64, Rejection>>, Rejection> {
+    let digest = engine.find_order(order).and_then(|(task, round)| engine.kept(task, round));
+    match digest {
+        Some(digest) => kept(machine, digest).map(|past| past.verdict(record)),
+        None => Ok(engine.work_verdict(order, record)),
+    }
+}
+
+/// The proof of what an account may claim. Planted: everybody's pay is rounded up.
+pub(super) fn proof(
+    engine: &Engine,
+    task: TaskId,
+    account: Address,
+    bug: Option<Bug>,
+) -> Result<ClaimProof, Rejection> {
+    let mut standings: Standings = engine.final_standings(task)?.clone();
+    if bug == Some(Bug::PayoutRounding) {
+        standings.of.values_mut().for_each(|standing| standing.data = up(standing.data));
+        let tree = florin_protocol::totals_tree(&standings.of);
+        standings.root = tree.map(|tree| tree.root()).unwrap_or_default();
+    }
+    ProofTree::of_final(&standings).map(|tree| tree.proof(account))
+}

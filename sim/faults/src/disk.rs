@@ -1,0 +1,442 @@
+//! A folder in memory that behaves like a disk on a bad day: what is not synced may be lost or torn when the power
+//! fails, there may be no room, a sync may fail, and the process may die at any operation.
+
+use std::collections::BTreeMap;
+use std::io::{self, Cursor};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use florin_protocol::{Digest, blob_digest};
+use florin_store::{Disk, Source, Volume};
+use rand_chacha::ChaCha8Rng;
+
+use florin_sim::draw::below;
+
+/// A disk writes so many bytes at once or not at all.
+const SECTOR: usize = 512;
+/// Fewer bytes than these still fit on a disk that is full: part of a write, or a small file.
+const SLACK: u64 = 2_000;
+
+/// A file, whatever it is called.
+type Inode = usize;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Append(Inode, usize, Vec<u8>),
+    Truncate(Inode, usize),
+    Name(Name),
+}
+
+impl Op {
+    /// The file whose bytes it changes.
+    const fn file(&self) -> Option<Inode> {
+        match self {
+            Self::Append(inode, ..) | Self::Truncate(inode, _) => Some(*inode),
+            Self::Name(_) => None,
+        }
+    }
+
+    /// The same on the first file.
+    fn on_first(&self) -> Self {
+        match self {
+            Self::Append(_, at, bytes) => Self::Append(0, *at, bytes.clone()),
+            Self::Truncate(_, length) => Self::Truncate(0, *length),
+            Self::Name(name) => Self::Name(name.clone()),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Name {
+    Made(String, Inode),
+    Renamed(String, String),
+    Removed(String),
+}
+
+#[derive(Clone, Debug, Default)]
+struct Content {
+    names: BTreeMap<String, Inode>,
+    files: Vec<Vec<u8>>,
+}
+
+impl Content {
+    fn file(&mut self, inode: Inode) -> &mut Vec<u8> {
+        let count = self.files.len().max(inode + 1);
+        self.files.resize_with(count, Vec::new);
+        &mut self.files[inode]
+    }
+
+    fn write(&mut self, inode: Inode, at: usize, bytes: &[u8]) {
+        let file = self.file(inode);
+        file.resize(file.len().max(at + bytes.len()), 0);
+        file[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn name(&mut self, name: &Name) {
+        match name {
+            Name::Made(name, inode) => drop(self.names.insert(name.clone(), *inode)),
+            Name::Renamed(from, to) => {
+                if let Some(inode) = self.names.remove(from) {
+                    self.names.insert(to.clone(), inode);
+                }
+            }
+            Name::Removed(name) => drop(self.names.remove(name)),
+        }
+    }
+
+    fn apply(&mut self, op: &Op) {
+        match op {
+            Op::Append(inode, at, bytes) => self.write(*inode, *at, bytes),
+            Op::Truncate(inode, length) => self.file(*inode).resize(*length, 0),
+            Op::Name(name) => self.name(name),
+        }
+    }
+}
+
+/// How the disk fails, in thousandths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskFaults {
+    /// Operations that change something at which the process dies.
+    pub dies: u64,
+    /// Syncs that fail.
+    pub sync_fails: u64,
+    /// Failed syncs after which the system takes for written what was not: a later sync does not write it either, and
+    /// it is seen until the power fails. Linux does so.
+    pub drops: u64,
+}
+
+#[derive(Debug)]
+struct State {
+    /// What processes see.
+    seen: Content,
+    /// What survives a power cut for sure.
+    sure: Content,
+    /// What was done since, in its order.
+    unsynced: Vec<Op>,
+    faults: DiskFaults,
+    rng: ChaCha8Rng,
+    /// Bytes that fit, while it is full.
+    room: Option<u64>,
+    /// The process died at an operation; nothing works until it is started again.
+    dead: bool,
+    /// Planted: syncs of the journal that do nothing, in thousandths.
+    lies: u64,
+    /// Blobs that were begun.
+    puts: u64,
+}
+
+/// The disk of one machine.
+#[derive(Clone, Debug)]
+pub(super) struct Machine(Arc<Mutex<State>>);
+
+impl Machine {
+    /// An empty disk.
+    #[must_use]
+    pub(super) fn new(rng: ChaCha8Rng) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            seen: Content::default(),
+            sure: Content::default(),
+            unsynced: Vec::new(),
+            faults: DiskFaults::default(),
+            rng,
+            room: None,
+            dead: false,
+            lies: 0,
+            puts: 0,
+        })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // One thread plays one seed: nobody else can have left it in the middle of something.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How it fails from now on.
+    pub(super) fn set_faults(&self, faults: DiskFaults) {
+        self.lock().faults = faults;
+    }
+
+    /// Makes it full, or gives it room again.
+    pub(super) fn set_full(&self, full: bool) {
+        let mut state = self.lock();
+        let slack = below(&mut state.rng, SLACK);
+        state.room = full.then_some(slack);
+    }
+
+    /// Plants a disk that says it has synced its journal and has not, in so many thousandths.
+    pub(super) fn set_lies(&self, lies: u64) {
+        self.lock().lies = lies;
+    }
+
+    /// Whether the process died at an operation.
+    #[must_use]
+    pub(super) fn is_dead(&self) -> bool {
+        self.lock().dead
+    }
+
+    /// The process is gone. What it wrote is there, synced or not.
+    pub(super) fn process_ends(&self) {
+        self.lock().dead = false;
+    }
+
+    /// The power fails: each sector of a file is as it was at some moment since it was synced, its length is one that it
+    /// had, and each name that was not synced is there or not.
+    pub(super) fn power_fails(&self) {
+        let mut state = self.lock();
+        let mut content = std::mem::take(&mut state.sure);
+        let unsynced = std::mem::take(&mut state.unsynced);
+        let mut versions: BTreeMap<Inode, Vec<Vec<u8>>> = BTreeMap::new();
+        for op in &unsynced {
+            let Some(inode) = op.file() else {
+                if below(&mut state.rng, 2) == 0 {
+                    content.apply(op);
+                }
+                continue;
+            };
+            let all = versions.entry(inode).or_insert_with(|| vec![content.file(inode).clone()]);
+            let mut next =
+                Content { files: all.last().cloned().into_iter().collect(), ..Content::default() };
+            next.apply(&op.on_first());
+            all.extend(next.files);
+        }
+        for (inode, all) in versions {
+            *content.file(inode) = torn(&all, &mut state.rng);
+        }
+        // A name may have come to the disk before its file's first byte.
+        let last = content.names.values().copied().max().unwrap_or_default();
+        content.file(last);
+        state.seen = content.clone();
+        state.sure = content;
+        state.dead = false;
+    }
+
+    /// Keeps a blob under its digest, durably.
+    ///
+    /// # Errors
+    /// What the disk said.
+    pub(super) fn put(&self, bytes: &[u8]) -> io::Result<Digest> {
+        let digest = blob_digest(bytes);
+        let name = blob_name(digest);
+        if self.open(&name).is_ok() {
+            // Its name may be there from a process that was killed before it was durable.
+            self.sync()?;
+            return Ok(digest);
+        }
+        // A name of its own, as the product does it: of a name that is used twice a power cut may leave either file.
+        let unfinished = {
+            let mut state = self.lock();
+            state.puts += 1;
+            format!("{name}.{}", state.puts)
+        };
+        let mut file = self.append_to(&unfinished)?;
+        file.truncate(0)?;
+        let written = file.append(bytes).and_then(|()| file.sync());
+        if let Err(error) = written.and_then(|()| self.rename(&unfinished, &name)) {
+            self.remove(&unfinished)?;
+            return Err(error);
+        }
+        self.sync()?;
+        Ok(digest)
+    }
+
+    /// A blob by its digest.
+    ///
+    /// # Errors
+    /// It is not there, or is another one: then it is as if it were not there.
+    pub(super) fn get(&self, digest: Digest) -> io::Result<Vec<u8>> {
+        let (mut file, _) = self.open(&blob_name(digest))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        if blob_digest(&bytes) == digest { Ok(bytes) } else { Err(io::ErrorKind::NotFound.into()) }
+    }
+}
+
+fn blob_name(digest: Digest) -> String {
+    format!("blob-{digest}")
+}
+
+/// What is on the disk of a file that had these versions since it was synced: the first, the last, or of each sector any.
+fn torn(versions: &[Vec<u8>], rng: &mut ChaCha8Rng) -> Vec<u8> {
+    let any = |rng: &mut ChaCha8Rng| below(rng, versions.len() as u64) as usize;
+    match below(rng, 4) {
+        0 => return versions[0].clone(),
+        1 => return versions[versions.len() - 1].clone(),
+        _ => {}
+    }
+    let length = versions[any(rng)].len();
+    let mut file = vec![0; length];
+    for (n, sector) in file.chunks_mut(SECTOR).enumerate() {
+        let version = &versions[any(rng)];
+        let from = version.get(n * SECTOR..).unwrap_or_default();
+        let there = from.len().min(sector.len());
+        sector[..there].copy_from_slice(&from[..there]);
+    }
+    file
+}
+
+fn gone() -> io::Error {
+    io::Error::other("the process is dead")
+}
+
+impl State {
+    /// Does an operation, or dies before or after it.
+    fn op(&mut self, op: Op) -> io::Result<()> {
+        if self.dead {
+            return Err(gone());
+        }
+        let dies = below(&mut self.rng, 1_000) < self.faults.dies;
+        if dies && below(&mut self.rng, 2) == 0 {
+            self.dead = true;
+            return Err(gone());
+        }
+        self.seen.apply(&op);
+        self.unsynced.push(op);
+        if dies {
+            self.dead = true;
+            return Err(gone());
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, inode: Inode, bytes: &[u8]) -> io::Result<()> {
+        let at = self.seen.file(inode).len();
+        let fits = self.room.map_or(u64::MAX, |room| room);
+        if bytes.len() as u64 > fits {
+            // Part of it is written before the disk says so.
+            let part = bytes[..below(&mut self.rng, fits + 1) as usize].to_vec();
+            self.op(Op::Append(inode, at, part))?;
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        if let Some(room) = &mut self.room {
+            *room -= bytes.len() as u64;
+        }
+        self.op(Op::Append(inode, at, bytes.to_vec()))
+    }
+
+    /// Makes durable what `concerns` says yes to.
+    fn sync(&mut self, concerns: impl Fn(&Op) -> bool) -> io::Result<()> {
+        if self.dead {
+            return Err(gone());
+        }
+        if below(&mut self.rng, 1_000) < self.faults.dies {
+            self.dead = true;
+            return Err(gone());
+        }
+        let failed = below(&mut self.rng, 1_000) < self.faults.sync_fails;
+        let (synced, left) = std::mem::take(&mut self.unsynced).into_iter().partition(concerns);
+        self.unsynced = left;
+        let synced: Vec<Op> = synced;
+        if failed {
+            // Nothing is known about what is durable: here it is a part from the first operation on.
+            let part = below(&mut self.rng, synced.len() as u64 + 1) as usize;
+            let drops = below(&mut self.rng, 1_000) < self.faults.drops;
+            for (n, op) in synced.into_iter().enumerate() {
+                match &op {
+                    _ if n < part => self.sure.apply(&op),
+                    // What is lost are bytes; how long a file is and what it is called is written some other way.
+                    Op::Append(inode, at, bytes) if drops => {
+                        let end = at + bytes.len();
+                        let file = self.sure.file(*inode);
+                        file.resize(file.len().max(end), 0);
+                    }
+                    _ => self.unsynced.push(op),
+                }
+            }
+            return Err(io::Error::other("the disk does not answer"));
+        }
+        synced.iter().for_each(|op| self.sure.apply(op));
+        Ok(())
+    }
+}
+
+struct Handle {
+    machine: Machine,
+    inode: Inode,
+    is_journal: bool,
+}
+
+impl Disk for Handle {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.machine.lock().append(self.inode, bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        let mut state = self.machine.lock();
+        let lies = state.lies;
+        if self.is_journal && lies > 0 && below(&mut state.rng, 1_000) < lies {
+            return Ok(());
+        }
+        let inode = self.inode;
+        state.sync(|op| match op {
+            Op::Append(other, ..) | Op::Truncate(other, _) => *other == inode,
+            Op::Name(_) => false,
+        })
+    }
+
+    fn truncate(&mut self, length: u64) -> io::Result<()> {
+        let mut state = self.machine.lock();
+        let length = usize::try_from(length).map_err(io::Error::other)?;
+        if state.room.is_some() {
+            // What is cut off makes room.
+            state.room = Some(below(&mut state.rng, SLACK));
+        }
+        state.op(Op::Truncate(self.inode, length))
+    }
+}
+
+impl Volume for Machine {
+    fn place(&self, name: &str) -> PathBuf {
+        PathBuf::from(name)
+    }
+
+    fn names(&self) -> io::Result<Vec<String>> {
+        Ok(self.lock().seen.names.keys().cloned().collect())
+    }
+
+    fn open(&self, name: &str) -> io::Result<(Box<dyn Source>, u64)> {
+        let state = self.lock();
+        let inode = state.seen.names.get(name).ok_or(io::ErrorKind::NotFound)?;
+        let bytes = state.seen.files.get(*inode).cloned().unwrap_or_default();
+        let length = bytes.len() as u64;
+        Ok((Box::new(Cursor::new(bytes)), length))
+    }
+
+    fn append_to(&self, name: &str) -> io::Result<Box<dyn Disk>> {
+        let mut state = self.lock();
+        let known = state.seen.names.get(name).copied();
+        let inode = match known {
+            Some(inode) => inode,
+            None => {
+                let inode = state.seen.files.len().max(state.sure.files.len());
+                state.seen.file(inode);
+                state.op(Op::Name(Name::Made(name.to_owned(), inode)))?;
+                inode
+            }
+        };
+        let is_journal = name.starts_with("journal");
+        Ok(Box::new(Handle { machine: self.clone(), inode, is_journal }))
+    }
+
+    fn write_again(&self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut state = self.lock();
+        let inode = *state.seen.names.get(name).ok_or(io::ErrorKind::NotFound)?;
+        let offset = usize::try_from(offset).map_err(io::Error::other)?;
+        state.op(Op::Append(inode, offset, bytes.to_vec()))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.lock().op(Op::Name(Name::Renamed(from.to_owned(), to.to_owned())))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let mut state = self.lock();
+        if !state.seen.names.contains_key(name) {
+            return Ok(());
+        }
+        state.op(Op::Name(Name::Removed(name.to_owned())))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.lock().sync(|op| matches!(op, Op::Name(_)))
+    }
+}

@@ -1,0 +1,194 @@
+//! The task that a seed plays: small enough for milliseconds, and with everything in it that can go wrong.
+
+use florin_learning::Dataset;
+use florin_learning::data::{DatasetError, canonical_bytes};
+use florin_protocol::{
+    Address, Aggregation, Amount, Budget, ChainId, Clip, DataSchema, Digest, Estimator, Holdout,
+    Market, Micro, Model, Protection, Repeats, RoundRules, SETTLE_MS_MARGIN, SPEC_VERSION,
+    TaskSpec, Tick, Training, UpdateFormat, blob_digest,
+};
+use florin_work::Committed;
+use rand_chacha::ChaCha8Rng;
+
+use super::network::Node;
+use florin_sim::draw::{below, normal, stream};
+
+/// Who pays.
+pub(super) const BUYER: Address = Address([0xb0; 20]);
+/// Who runs the rounds.
+pub(super) const COORDINATOR: Address = Address([0xc0; 20]);
+/// Who does the work of rounds.
+pub(super) const PROVIDER: Address = Address([0xe0; 20]);
+const ARBITER: Address = Address([0xa0; 20]);
+
+/// When the market opens, by every clock that is right.
+pub(super) const OPENED: u64 = 1_000_000;
+/// Features of a row.
+const WIDTH: usize = 3;
+const CLASSES: usize = 2;
+/// Rows that judge a round.
+const PER_ROUND: u32 = 10;
+/// Rows of a member.
+const ROWS: usize = 12;
+/// How far the classes are apart, in standard deviations of a feature.
+const APART: f64 = 1.2;
+/// A task that can be over before it is done, in milliseconds beyond the least.
+const TIGHT_MS: u64 = 80_000;
+/// A task that has time.
+const LONG_MS: u64 = 900_000;
+
+/// So many whole florins.
+#[must_use]
+pub(super) const fn fln(florins: u64) -> Amount {
+    Amount::from_units(florins as u128 * 1_000_000_000_000_000_000)
+}
+
+/// The account of a member.
+#[must_use]
+pub(super) fn account(member: usize) -> Address {
+    let mut bytes = [0x11; 20];
+    bytes[..8].copy_from_slice(&(member as u64).to_be_bytes());
+    Address(bytes)
+}
+
+/// The account of a process.
+#[must_use]
+pub(super) fn account_of(node: Node) -> Address {
+    match node {
+        Node::Coordinator => COORDINATOR,
+        Node::Buyer => BUYER,
+        Node::Provider => PROVIDER,
+        Node::Member(member) => account(member),
+    }
+}
+
+/// The market and everybody in it.
+#[derive(Clone, Debug)]
+pub(super) struct Cast {
+    /// The task.
+    pub spec: TaskSpec,
+    /// The model that it begins with.
+    pub base: Vec<u8>,
+    /// All rows that judge it.
+    pub holdout: Vec<u8>,
+    /// What each member has. Some have labels that are wrong.
+    pub rows: Vec<Dataset>,
+    /// Whether a provider takes part.
+    pub provider: bool,
+}
+
+/// Why there is no task: a fault of the laboratory.
+#[derive(Debug, thiserror::Error)]
+pub enum CastError {
+    /// Rows that make no data set.
+    #[error(transparent)]
+    Data(#[from] DatasetError),
+    /// No first model.
+    #[error(transparent)]
+    Work(#[from] florin_work::WorkError),
+}
+
+impl Cast {
+    /// Who and what a seed is about.
+    ///
+    /// # Errors
+    /// [`CastError`].
+    pub(super) fn of(seed: u64, rounds: u32) -> Result<Self, CastError> {
+        let rng = &mut stream(seed, "cast", [0, 0]);
+        let members = 4 + below(rng, 5) as usize;
+        let judges = rows(rng, (PER_ROUND * rounds) as usize, 0)?;
+        let holdout = canonical_bytes(&judges);
+        let root = Committed::new(judges).root();
+        let mut spec = spec(seed, rounds, members as u32, rng);
+        let base = florin_work::initial_model(&spec.model, seed)?;
+        spec.base_model = blob_digest(&base);
+        spec.holdout.root = root;
+        // One of them at most has learned everything the wrong way round.
+        let wrong = below(rng, 2 * members as u64) as usize;
+        let rows = (0..members).map(|member| self::rows(rng, ROWS, u32::from(member == wrong)));
+        let rows = rows.collect::<Result<Vec<_>, _>>()?;
+        let provider = below(rng, 3) > 0;
+        Ok(Self { spec, base, holdout, rows, provider })
+    }
+
+    /// Every account and what it begins with.
+    #[must_use]
+    pub(super) fn money(&self) -> Vec<(Address, Amount)> {
+        let members = (0..self.rows.len()).map(|member| (account(member), fln(100)));
+        let mut all: Vec<_> = members.collect();
+        all.extend([(BUYER, fln(2_000)), (PROVIDER, fln(100))]);
+        all
+    }
+}
+
+fn rows(rng: &mut ChaCha8Rng, count: usize, shift: u32) -> Result<Dataset, DatasetError> {
+    let (mut features, mut labels) = (Vec::with_capacity(count * WIDTH), Vec::new());
+    for _ in 0..count {
+        let class = below(rng, CLASSES as u64) as u32;
+        let centre = if class == 0 { -APART } else { APART };
+        features.extend((0..WIDTH).map(|_| (centre + normal(rng)) as f32));
+        labels.push((class + shift) % CLASSES as u32);
+    }
+    Dataset::new(features, labels, WIDTH, CLASSES)
+}
+
+fn spec(seed: u64, rounds: u32, members: u32, rng: &mut ChaCha8Rng) -> TaskSpec {
+    let cohort = 3 + below(rng, u64::from(members) - 2) as u32;
+    let rules = RoundRules {
+        count: rounds,
+        cohort_min: 2 + below(rng, 2) as u32,
+        cohort_target: cohort,
+        over_selection: (members - cohort).min(1),
+        enrol_ms: 2_000,
+        train_ms: 2_500 + below(rng, 2_000),
+        reveal_ms: 2_000 + below(rng, 1_500),
+        value_ms: 1_000 + below(rng, 1_500),
+        format: UpdateFormat::F32,
+        delta_norm_max: Micro(20_000_000),
+        aggregation: Aggregation::Mean,
+        protection: Protection { clip: Clip::Median, repeats: Repeats::SetAside },
+    };
+    let challenge_ms = 500 + below(rng, 2_000);
+    let unbond_ms = rules.round_ms() + challenge_ms + SETTLE_MS_MARGIN;
+    let tight = below(rng, 5) == 0;
+    let lasts = if tight { unbond_ms + below(rng, TIGHT_MS) } else { LONG_MS };
+    TaskSpec {
+        version: SPEC_VERSION,
+        market: Market { chain: ChainId(1), genesis: Digest([1; 32]) },
+        buyer: BUYER,
+        coordinator: COORDINATOR,
+        arbiter: ARBITER,
+        name: "faults".to_owned(),
+        salt: seed,
+        model: Model::Softmax { inputs: WIDTH as u32, classes: CLASSES as u32 },
+        // Named when the model and the rows are there.
+        base_model: Digest([1; 32]),
+        data: DataSchema { width: WIDTH as u32, classes: CLASSES as u32 },
+        holdout: Holdout { root: Digest([1; 32]), rows: PER_ROUND * rounds, per_round: PER_ROUND },
+        training: Training {
+            epochs: 2,
+            batch: 4,
+            learning_rate: Micro(100_000),
+            momentum: Micro::ZERO,
+            weight_decay: Micro::ZERO,
+            clip_gradient: Micro::ZERO,
+            fedprox: Micro::ZERO,
+        },
+        rounds: rules,
+        estimator: Estimator::Path { nodes: 3, check_pairs: 0 },
+        budget: Budget {
+            data: fln(1_000),
+            infrastructure: fln(30),
+            per_nat_max: Amount::from_units(777_777_777_777_777_777_777),
+            withheld: Micro(below(rng, 3) * 300_000),
+            bond_min: fln(5),
+            bond_per_row: fln(1),
+            debit_max: fln(4),
+            stake_min: fln(10),
+            per_unit: Amount::from_units(333_333_333_333_333_333),
+            challenge_ms,
+            unbond_ms,
+        },
+        expires: Tick(OPENED + lasts),
+    }
+}

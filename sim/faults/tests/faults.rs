@@ -1,0 +1,101 @@
+//! Whole tasks on bad days: nothing that must not be happens, whatever the seed; and whatever is planted is found.
+//!
+//! `FLORIN_FAULT_SEEDS` says how many seeds are played, `FLORIN_FAULT_SEED` which is the first.
+
+use florin_faults::{Bug, Played, ROUNDS, Rules, play, play_all};
+
+/// Seeds in CI.
+const SEEDS: u64 = 500;
+/// Within so many seeds each planted bug is found.
+const FOUND_WITHIN: u64 = 500;
+/// Failed seeds that are shown, and lines of each.
+const SHOWN: usize = 10;
+const LINES: usize = 25;
+/// Seeds that are played at once while a planted bug is looked for.
+const STEP: u64 = 20;
+
+fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable} must be a number")))
+}
+
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// How a failed seed is played again, what was found, and what happened last.
+fn again(played: &Played) -> String {
+    let found: Vec<String> = played.violations.iter().map(ToString::to_string).collect();
+    let seed = played.seed;
+    let trace = played.trace.clone().into_text();
+    let lines: Vec<&str> = trace.lines().collect();
+    let last = lines[lines.len().saturating_sub(LINES)..].join("\n  ");
+    format!("florin sim faults --seed {seed} --rounds {ROUNDS}: {}\n  {last}\n", found.join("; "))
+}
+
+#[test]
+fn whatever_fails_every_round_completes_or_refunds_and_every_receipt_is_honoured() {
+    let first = number("FLORIN_FAULT_SEED").unwrap_or(1);
+    let seeds = number("FLORIN_FAULT_SEEDS").unwrap_or(SEEDS);
+    println!("FLORIN_FAULT_SEED={first} FLORIN_FAULT_SEEDS={seeds}");
+    let played = play_all(first..first + seeds, Rules::default(), threads(), &|_| {}).unwrap();
+    let failed: Vec<String> = played
+        .iter()
+        .filter(|(played, _)| !played.violations.is_empty())
+        .map(|(played, _)| again(played))
+        .collect();
+    let some = &failed[..failed.len().min(SHOWN)];
+    assert!(failed.is_empty(), "{} of {seeds} seeds:\n{}", failed.len(), some.concat());
+    // The seeds are worth something: rounds are played, and processes die.
+    let sum = |of: fn(&Played) -> u64| played.iter().map(|(p, _)| of(p)).sum::<u64>();
+    let (settled, crashes) = (sum(|p| u64::from(p.settled)), sum(|p| p.crashes));
+    println!("{settled} rounds settled, {crashes} crashes");
+    let enough = settled >= seeds && crashes >= seeds;
+    assert!(enough || seeds < SEEDS, "{settled} rounds settled, {crashes} crashes");
+}
+
+#[test]
+fn a_seed_is_the_same_to_the_last_byte_on_any_number_of_threads() {
+    let digests = |threads| {
+        let played = play_all(1..13, Rules::default(), threads, &|_| {}).unwrap();
+        played.into_iter().map(|(_, digest)| digest).collect::<Vec<_>>()
+    };
+    let one = digests(1);
+    assert_eq!(one, digests(2));
+    assert_eq!(one, digests(5));
+    let (a, b) = (play(3, Rules::default()).unwrap(), play(3, Rules::default()).unwrap());
+    assert_eq!(a.trace.into_text(), b.trace.into_text());
+    assert_ne!(one[0], one[1], "another seed is another game");
+}
+
+/// The first seed in which a rule is broken, with what it said; and what else was broken before it.
+fn first_broken(bug: Bug, rule: &str) -> Result<(u64, String), Vec<String>> {
+    let rules = Rules { bug: Some(bug), ..Rules::default() };
+    let mut others = Vec::new();
+    for from in (1..=FOUND_WITHIN).step_by(STEP as usize) {
+        let played = play_all(from..from + STEP, rules, threads(), &|_| {}).unwrap();
+        for (played, _) in played {
+            if let Some(found) = played.violations.iter().find(|found| found.rule == rule) {
+                return Ok((played.seed, found.to_string()));
+            }
+            let seed = played.seed;
+            others.extend(played.violations.iter().map(|found| format!("seed {seed}: {found}")));
+        }
+    }
+    Err(others)
+}
+
+#[test]
+fn every_planted_bug_is_found_by_the_rules_that_are_there_for_it() {
+    for bug in Bug::ALL {
+        assert!(!bug.found_by().is_empty(), "no rule is there for {}", bug.name());
+        for rule in bug.found_by() {
+            let found = first_broken(bug, rule).unwrap_or_else(|others| {
+                let others = &others[..others.len().min(SHOWN)];
+                let name = bug.name();
+                panic!("{rule:?} does not find {name} in {FOUND_WITHIN} seeds, but {others:#?}")
+            });
+            println!("{:<24} seed {:>3}  {}", bug.name(), found.0, found.1);
+        }
+    }
+}

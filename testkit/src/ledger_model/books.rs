@@ -1,0 +1,432 @@
+//! The books as one would keep them on paper: a few plain lines, and integers of their own.
+
+use std::collections::BTreeMap;
+
+pub const PEOPLE: usize = 6;
+pub const FUNDS: i64 = 2_000;
+pub const PENDING_MAX: usize = 64;
+pub const BUYER: usize = 0;
+/// More than any amount of a ledger, and later than any moment.
+pub const EVERYTHING: i64 = i64::MAX;
+/// The number of the last round that there can be.
+pub const LAST_ROUND: i64 = u32::MAX as i64;
+
+/// What an operation came to: a number where there is one, or a refusal's code.
+pub type Verdict = Result<i64, &'static str>;
+
+/// What everybody was paid and debited in all.
+pub type Totals = [(i64, i64); PEOPLE];
+
+/// Who may do what in a task, and the numbers in its terms.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    pub coordinator: usize,
+    pub arbiter: usize,
+    pub data: i64,
+    pub infrastructure: i64,
+    pub bond_min: i64,
+    pub debit_max: i64,
+    pub stake_min: i64,
+    pub window: i64,
+    pub delay: i64,
+    pub expires: i64,
+}
+
+/// What is wrong with the terms of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    Nothing,
+    BuyerIsArbiter,
+    TooSmall,
+    LongWindow,
+    LongDelay,
+    TooExpensive,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pending {
+    pub round: i64,
+    /// The round after which it is named; another one than its own is a mistake.
+    pub name: i64,
+    /// The totals that it was worked out from: roots, on a ledger.
+    pub previous: Totals,
+    pub totals: Totals,
+    /// What it says that the totals' pay comes to.
+    pub data: i64,
+    pub infrastructure: i64,
+    /// Names a report.
+    pub report: u8,
+    /// Can be challenged until then, once it is posted.
+    pub window: i64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Task {
+    pub open: bool,
+    pub closed: bool,
+    pub rules: Rules,
+    pub locked: [i64; 2],
+    pub paid: [i64; 2],
+    pub refunded: i64,
+    pub owed: i64,
+    pub totals: Totals,
+    pub round: i64,
+    pub last_post: Option<i64>,
+    pub claimed: Totals,
+    pub bonds: [i64; PEOPLE],
+    pub releases: [Option<i64>; PEOPLE],
+    pub pledges: [Option<i64>; PEOPLE],
+    pub pending: Vec<Pending>,
+    pub finals: BTreeMap<i64, Pending>,
+}
+
+/// The books as one would keep them on paper.
+#[derive(Clone, Debug, Default)]
+pub struct Model {
+    pub now: i64,
+    pub wallets: [i64; PEOPLE],
+    pub stakes: [i64; PEOPLE],
+    pub stake_releases: [Option<i64>; PEOPLE],
+    pub treasury: i64,
+    pub tasks: [Task; 2],
+}
+
+impl Task {
+    /// Round, totals and pools of the last settlement that stands.
+    pub fn last(&self) -> (i64, Totals, [i64; 2]) {
+        match self.pending.last() {
+            Some(last) => (last.round, last.totals, [last.data, last.infrastructure]),
+            None => (self.round, self.totals, self.paid),
+        }
+    }
+
+    /// From when on a bond can be withdrawn; never, unless it was asked back or the task is closed.
+    pub fn free_at(&self, owner: usize) -> Option<i64> {
+        let windows = 2 * self.rules.window;
+        match (self.closed, self.releases[owner], self.last_post) {
+            (false, None, _) => None,
+            (false, Some(release), Some(post)) => Some(release.max(release.min(post) + windows)),
+            (false, Some(release), None) => Some(release),
+            (true, _, Some(post)) => Some(post + windows),
+            (true, _, None) => Some(0),
+        }
+    }
+}
+
+impl Model {
+    pub fn pay(&mut self, who: usize, amount: i64) -> Result<(), &'static str> {
+        if self.wallets[who] < amount {
+            return Err("INSUFFICIENT_FUNDS");
+        }
+        self.wallets[who] -= amount;
+        Ok(())
+    }
+
+    pub fn open(&self, t: usize) -> Result<(), &'static str> {
+        if self.tasks[t].open { Ok(()) } else { Err("UNKNOWN_TASK") }
+    }
+
+    pub fn transfer(&mut self, from: usize, to: usize, amount: i64) -> Verdict {
+        if from == to || amount == 0 {
+            return Err("MEANINGLESS");
+        }
+        self.pay(from, amount)?;
+        self.wallets[to] += amount;
+        Ok(0)
+    }
+
+    pub fn open_task(&mut self, from: usize, t: usize, rules: Rules, flaw: Flaw) -> Verdict {
+        if from != BUYER {
+            return Err("NOT_ALLOWED");
+        }
+        if self.tasks[t].open {
+            return Err("TASK_EXISTS");
+        }
+        match flaw {
+            Flaw::Nothing => {}
+            Flaw::BuyerIsArbiter => return Err("MEANINGLESS"),
+            Flaw::TooSmall => return Err("TOO_SMALL"),
+            Flaw::LongWindow | Flaw::LongDelay => return Err("LIMIT_REACHED"),
+            Flaw::TooExpensive => return Err("INSUFFICIENT_FUNDS"),
+        }
+        let locked = [rules.data, rules.infrastructure];
+        self.pay(from, locked.iter().sum())?;
+        self.tasks[t] = Task { open: true, rules, locked, ..Task::default() };
+        Ok(0)
+    }
+
+    pub fn bond(&mut self, from: usize, t: usize, amount: i64) -> Verdict {
+        self.open(t)?;
+        if self.tasks[t].closed {
+            return Err("TASK_CLOSED");
+        }
+        if self.wallets[from] < amount {
+            return Err("INSUFFICIENT_FUNDS");
+        }
+        if self.tasks[t].bonds[from] + amount < self.tasks[t].rules.bond_min {
+            return Err("TOO_SMALL");
+        }
+        self.pay(from, amount)?;
+        self.tasks[t].bonds[from] += amount;
+        self.tasks[t].releases[from] = None;
+        Ok(0)
+    }
+
+    pub fn unbond(&mut self, from: usize, t: usize) -> Verdict {
+        self.open(t)?;
+        if self.tasks[t].bonds[from] == 0 {
+            return Err("NOT_FOUND");
+        }
+        let release = self.now + self.tasks[t].rules.delay;
+        self.tasks[t].releases[from].get_or_insert(release);
+        Ok(0)
+    }
+
+    pub fn withdraw_bond(&mut self, from: usize, t: usize) -> Verdict {
+        self.open(t)?;
+        let task = &mut self.tasks[t];
+        if task.bonds[from] == 0 {
+            return Err("NOT_FOUND");
+        }
+        let free = task.free_at(from);
+        if self.now < free.ok_or("NOT_FOUND")? {
+            return Err("TOO_EARLY");
+        }
+        let amount = std::mem::take(&mut task.bonds[from]);
+        task.releases[from] = None;
+        self.wallets[from] += amount;
+        Ok(amount)
+    }
+
+    pub fn stake(&mut self, from: usize, amount: i64) -> Verdict {
+        if amount == 0 {
+            return Err("MEANINGLESS");
+        }
+        self.pay(from, amount)?;
+        self.stakes[from] += amount;
+        self.stake_releases[from] = None;
+        Ok(0)
+    }
+
+    pub fn pledge(&mut self, from: usize, t: usize) -> Verdict {
+        self.open(t)?;
+        if self.tasks[t].closed {
+            return Err("TASK_CLOSED");
+        }
+        if self.tasks[t].pledges[from].is_some() {
+            return Ok(0);
+        }
+        if self.stakes[from] < self.tasks[t].rules.stake_min.max(1) {
+            return Err("TOO_SMALL");
+        }
+        // A closed task's pledge is forgotten when the next one is made.
+        for task in self.tasks.iter_mut().filter(|task| task.closed) {
+            task.pledges[from] = None;
+        }
+        self.tasks[t].pledges[from] = Some(0);
+        self.stake_releases[from] = None;
+        Ok(0)
+    }
+
+    pub fn unstake(&mut self, from: usize) -> Verdict {
+        if self.stakes[from] == 0 {
+            return Err("NOT_FOUND");
+        }
+        let risky = |task: &Task| task.open && !task.closed && task.pledges[from].is_some();
+        let delays = self.tasks.iter().filter(|task| risky(task)).map(|task| task.rules.delay);
+        let delay = delays.max().unwrap_or(0);
+        self.stake_releases[from].get_or_insert(self.now + delay);
+        Ok(0)
+    }
+
+    pub fn withdraw_stake(&mut self, from: usize) -> Verdict {
+        if self.stakes[from] == 0 {
+            return Err("NOT_FOUND");
+        }
+        match self.stake_releases[from] {
+            None => return Err("NOT_FOUND"),
+            Some(at) if self.now < at => return Err("TOO_EARLY"),
+            Some(_) => {}
+        }
+        let amount = std::mem::take(&mut self.stakes[from]);
+        self.stake_releases[from] = None;
+        self.tasks.iter_mut().for_each(|task| task.pledges[from] = None);
+        self.wallets[from] += amount;
+        Ok(amount)
+    }
+
+    pub fn post(&mut self, from: usize, t: usize, new: &Pending) -> Verdict {
+        self.open(t)?;
+        if from != self.tasks[t].rules.coordinator {
+            return Err("NOT_ALLOWED");
+        }
+        let now = self.now;
+        let task = &mut self.tasks[t];
+        let standing = task.finals.get(&new.name).into_iter();
+        let standing = standing.chain(task.pending.iter().filter(|p| p.round == new.name));
+        if let Some(other) = standing.last() {
+            let same = Pending { window: other.window, ..new.clone() } == *other;
+            return if same { Ok(1) } else { Err("CONFLICTING_SETTLEMENT") };
+        }
+        if task.closed {
+            return Err("TASK_CLOSED");
+        }
+        if task.pending.len() == PENDING_MAX {
+            return Err("LIMIT_REACHED");
+        }
+        let (round, standing, [data, infrastructure]) = task.last();
+        let no_root = new.totals.iter().all(|totals| *totals == (0, 0));
+        let rules = task.rules;
+        let wrong = now > rules.expires
+            || new.name != new.round
+            || new.round <= round
+            || new.previous != standing
+            || new.data < data
+            || new.data > rules.data
+            || new.infrastructure < infrastructure
+            || new.infrastructure > rules.infrastructure
+            || (no_root && (new.data, new.infrastructure) != (0, 0));
+        if wrong {
+            return Err("BAD_SETTLEMENT");
+        }
+        task.pending.push(Pending { window: now + rules.window, ..new.clone() });
+        task.last_post = Some(now);
+        Ok(0)
+    }
+
+    pub fn cancel(&mut self, from: usize, t: usize, round: i64) -> Verdict {
+        self.open(t)?;
+        if from != self.tasks[t].rules.arbiter {
+            return Err("NOT_ALLOWED");
+        }
+        let task = &mut self.tasks[t];
+        if task.finals.contains_key(&round) {
+            return Err("WINDOW_CLOSED");
+        }
+        let Some(n) = task.pending.iter().position(|p| p.round == round) else {
+            return Err("NOT_FOUND");
+        };
+        if self.now > task.pending[n].window {
+            return Err("WINDOW_CLOSED");
+        }
+        task.pending.truncate(n);
+        Ok(0)
+    }
+
+    pub fn settle(&mut self, t: usize) -> i64 {
+        let task = &mut self.tasks[t];
+        let mut count = 0;
+        while task.pending.first().is_some_and(|p| self.now > p.window) {
+            let p = task.pending.remove(0);
+            let paid = [p.data, p.infrastructure];
+            for (pool, paid) in paid.iter().enumerate() {
+                task.locked[pool] -= paid - task.paid[pool];
+                task.owed += paid - task.paid[pool];
+            }
+            task.paid = paid;
+            task.totals = p.totals;
+            task.round = p.round;
+            task.finals.insert(p.round, p);
+            count += 1;
+        }
+        count
+    }
+
+    /// What it paid, and a thousand times what it took. The proof is one of the totals in `tree`.
+    pub fn claim(&mut self, t: usize, who: usize, totals: (i64, i64), tree: &Totals) -> Verdict {
+        self.open(t)?;
+        let task = &mut self.tasks[t];
+        if totals == (0, 0) || tree[who] != totals || task.totals != *tree {
+            return Err("BAD_PROOF");
+        }
+        let before = task.claimed[who];
+        let (paid, debited) = (totals.0 - before.0, totals.1 - before.1);
+        if paid < 0
+            || debited < 0
+            || totals.1 > task.rules.debit_max.saturating_mul(task.round)
+            || paid > task.owed
+        {
+            return Err("BAD_SETTLEMENT");
+        }
+        if (paid, debited) == (0, 0) {
+            return Err("NOTHING_TO_CLAIM");
+        }
+        let taken = debited.min(task.bonds[who]);
+        task.claimed[who] = totals;
+        task.owed -= paid;
+        self.wallets[who] += paid;
+        task.bonds[who] -= taken;
+        self.treasury += taken;
+        Ok(paid + 1_000 * taken)
+    }
+
+    pub fn close(&mut self, from: usize, t: usize) -> Verdict {
+        self.open(t)?;
+        if self.tasks[t].closed {
+            return Err("TASK_CLOSED");
+        }
+        let rules = self.tasks[t].rules;
+        if from != rules.coordinator && self.now <= rules.expires {
+            return Err("TOO_EARLY");
+        }
+        if self.tasks[t].pending.last().is_some_and(|p| self.now <= p.window) {
+            return Err("SETTLEMENT_PENDING");
+        }
+        self.settle(t);
+        let task = &mut self.tasks[t];
+        let rest: i64 = std::mem::take(&mut task.locked).iter().sum();
+        task.closed = true;
+        task.refunded = rest;
+        self.wallets[BUYER] += rest;
+        Ok(rest)
+    }
+
+    pub fn slash(
+        &mut self,
+        from: usize,
+        t: usize,
+        who: usize,
+        stake: bool,
+        amount: i64,
+    ) -> Verdict {
+        self.open(t)?;
+        if from != self.tasks[t].rules.arbiter {
+            return Err("NOT_ALLOWED");
+        }
+        let task = &mut self.tasks[t];
+        if task.closed {
+            return Err("TASK_CLOSED");
+        }
+        if amount == 0 {
+            return Err("MEANINGLESS");
+        }
+        let taken = if stake {
+            let Some(before) = task.pledges[who] else { return Err("NOT_FOUND") };
+            let taken = amount.min(self.stakes[who]).min(task.rules.stake_min - before);
+            if taken == 0 {
+                return Err("NOT_FOUND");
+            }
+            self.stakes[who] -= taken;
+            let used_up = before + taken == task.rules.stake_min;
+            task.pledges[who] = (!used_up).then_some(before + taken);
+            taken
+        } else {
+            let taken = amount.min(task.bonds[who]);
+            if taken == 0 {
+                return Err("NOT_FOUND");
+            }
+            task.bonds[who] -= taken;
+            taken
+        };
+        self.treasury += taken;
+        Ok(taken)
+    }
+
+    pub fn supply(&self) -> i64 {
+        let tasks = self.tasks.iter().map(|task| {
+            task.locked.iter().sum::<i64>() + task.owed + task.bonds.iter().sum::<i64>()
+        });
+        let people = self.wallets.iter().sum::<i64>() + self.stakes.iter().sum::<i64>();
+        people + self.treasury + tasks.sum::<i64>()
+    }
+}

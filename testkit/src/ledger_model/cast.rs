@@ -1,0 +1,131 @@
+//! Who takes part, and how the model's small numbers are said to a ledger.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use florin_ledger::conformance::TestSigner;
+use florin_ledger::{Claim, Settlement, Terms};
+use florin_protocol::merkle::{self, Tree};
+use florin_protocol::{
+    Address, Amount, DUST_PER_ROUND, Digest, PayoutId, Report, Round, Signer, TaskId, Tick,
+};
+
+use super::books::{BUYER, EVERYTHING, FUNDS, Flaw, PEOPLE, Pending, Rules, Totals};
+
+/// When the model's clock begins, in its ticks.
+pub const START: i64 = 1_000;
+
+/// The longest that a window or delay may be, in milliseconds: 30 days.
+const LONGEST_MS: u64 = 30 * 24 * 3_600 * 1_000;
+
+/// Roots that are remembered.
+const ROOTS_MAX: usize = 1_000;
+
+/// Everybody's keys, and how long a tick of the model is.
+pub struct Cast {
+    pub people: Vec<TestSigner>,
+    tick_ms: u64,
+    /// The same trees are asked for again and again.
+    roots: Mutex<BTreeMap<Totals, Digest>>,
+}
+
+/// The model counts in smallest data pools.
+pub fn units(n: i64) -> Amount {
+    if n == EVERYTHING {
+        return Amount::from_units(u128::MAX);
+    }
+    Amount::from_units(u128::try_from(n).unwrap() * DUST_PER_ROUND.units())
+}
+
+pub fn number(amount: Amount) -> i64 {
+    i64::try_from(amount.units() / DUST_PER_ROUND.units()).unwrap()
+}
+
+pub fn leaf((paid, debited): (i64, i64)) -> merkle::Totals {
+    merkle::Totals { paid: units(paid), debited: units(debited) }
+}
+
+pub fn task_id(t: usize) -> TaskId {
+    TaskId([t as u8 + 1; 32])
+}
+
+pub fn payout(t: usize, round: i64) -> PayoutId {
+    Report::payout_id(task_id(t), Round(u32::try_from(round).unwrap()))
+}
+
+impl Cast {
+    pub fn new(tick_ms: u64) -> Self {
+        let people = (0..PEOPLE as u64).map(|n| TestSigner::new(n).unwrap()).collect();
+        Self { people, tick_ms, roots: Mutex::default() }
+    }
+
+    pub fn address(&self, n: usize) -> Address {
+        self.people[n].address()
+    }
+
+    pub fn tick(&self, moment: i64) -> Tick {
+        if moment == EVERYTHING { Tick::NEVER } else { Tick(moment as u64 * self.tick_ms) }
+    }
+
+    pub fn tree(&self, all: &Totals) -> Tree {
+        let leaves = all.iter().zip(&self.people).filter(|(totals, _)| **totals != (0, 0));
+        Tree::new(leaves.map(|(totals, person)| (person.address(), leaf(*totals))))
+    }
+
+    pub fn root(&self, all: &Totals) -> Digest {
+        let mut roots = self.roots.lock().unwrap();
+        if let Some(root) = roots.get(all) {
+            return *root;
+        }
+        if roots.len() == ROOTS_MAX {
+            roots.clear();
+        }
+        *roots.entry(*all).or_insert_with(|| self.tree(all).root())
+    }
+
+    pub fn terms(&self, t: usize, rules: Rules, flaw: Flaw) -> Terms {
+        let arbiter = if flaw == Flaw::BuyerIsArbiter { BUYER } else { rules.arbiter };
+        let data = match flaw {
+            Flaw::TooSmall => Amount::from_units(units(1).units() - 1),
+            Flaw::TooExpensive => units(PEOPLE as i64 * FUNDS),
+            _ => units(rules.data),
+        };
+        let ms = |ticks: i64, is_too_long: bool| {
+            if is_too_long { LONGEST_MS + 1 } else { ticks as u64 * self.tick_ms }
+        };
+        Terms {
+            task: task_id(t),
+            buyer: self.address(BUYER),
+            coordinator: self.address(rules.coordinator),
+            arbiter: self.address(arbiter),
+            data,
+            infrastructure: units(rules.infrastructure),
+            bond_min: units(rules.bond_min),
+            debit_max: units(rules.debit_max),
+            stake_min: units(rules.stake_min),
+            challenge_ms: ms(rules.window, flaw == Flaw::LongWindow),
+            unbond_ms: ms(rules.delay, flaw == Flaw::LongDelay),
+            expires: self.tick(rules.expires),
+        }
+    }
+
+    pub fn settlement(&self, t: usize, new: &Pending) -> Settlement {
+        Settlement {
+            task: task_id(t),
+            payout: payout(t, new.name),
+            round: Round(u32::try_from(new.round).unwrap()),
+            report: Digest([new.report; 32]),
+            previous_root: self.root(&new.previous),
+            root: self.root(&new.totals),
+            data_total: units(new.data),
+            infrastructure_total: units(new.infrastructure),
+        }
+    }
+
+    /// A claim with a proof from this tree, if it has one.
+    pub fn claim(&self, t: usize, who: usize, totals: (i64, i64), tree: &Totals) -> Claim {
+        let (account, totals) = (self.address(who), leaf(totals));
+        let proof = self.tree(tree).proof(account, totals).unwrap_or_default();
+        Claim { task: task_id(t), account, totals, proof }
+    }
+}

@@ -1,0 +1,50 @@
+//! What happened how often: a random walk that ends in refusals proves little.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::books::Verdict;
+use super::operation::Operation;
+
+/// For each verb and each outcome, how often.
+#[derive(Clone, Debug, Default)]
+pub struct Coverage(BTreeMap<(&'static str, &'static str), u64>);
+
+impl Coverage {
+    pub fn note(&mut self, operation: &Operation, verdict: Verdict) {
+        let outcome = operation.outcome(verdict);
+        *self.0.entry((operation.verb(), outcome)).or_default() += 1;
+    }
+
+    pub fn add(&mut self, other: &Self) {
+        for (key, count) in &other.0 {
+            *self.0.entry(*key).or_default() += count;
+        }
+    }
+
+    pub fn total(&self) -> u64 {
+        self.0.values().sum()
+    }
+
+    /// Fails unless each verb came to each of these outcomes so many times.
+    pub fn has(&self, wanted: &[(&'static str, &[&'static str])], times: u64) {
+        let each = wanted.iter().flat_map(|(verb, outcomes)| outcomes.iter().map(|o| (*verb, *o)));
+        let rare = |key: &(&str, &str)| self.0.get(key).is_none_or(|count| *count < times);
+        let rare: Vec<_> = each.filter(rare).collect();
+        assert!(rare.is_empty(), "not {times} times: {rare:?}\n{self}");
+    }
+}
+
+impl fmt::Display for Coverage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut last = "";
+        for ((verb, outcome), count) in &self.0 {
+            if *verb != last {
+                write!(f, "{}{verb}:", if last.is_empty() { "" } else { "\n" })?;
+                last = verb;
+            }
+            write!(f, " {outcome} {count},")?;
+        }
+        Ok(())
+    }
+}

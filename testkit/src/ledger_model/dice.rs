@@ -1,0 +1,61 @@
+//! Random numbers from a seed, which is all there is to repeat a run.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use super::books::{EVERYTHING, FUNDS};
+
+/// A generator of random numbers.
+pub struct Dice(u64);
+
+impl Dice {
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The dice of one of many runs under a seed.
+    pub fn of(seed: u64, number: u64) -> Self {
+        let mut dice = Self(seed ^ number.wrapping_mul(0xd605_1a3c_0f7b_19e5));
+        dice.0 = dice.next();
+        dice
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `sides`.
+    pub fn roll(&mut self, sides: u64) -> usize {
+        (self.next() % sides) as usize
+    }
+
+    /// True once in so many.
+    pub fn once_in(&mut self, many: u64) -> bool {
+        self.roll(many) == 0
+    }
+
+    pub fn amount(&mut self) -> i64 {
+        match self.roll(12) {
+            0 => 0,
+            1 => [FUNDS + 1, EVERYTHING][self.roll(2)],
+            _ => self.roll(80) as i64,
+        }
+    }
+}
+
+/// A number from the environment, if it is there.
+pub fn variable(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} must be a number, and is {text}")))
+}
+
+/// The seed of this run; `FLORIN_SEED` repeats an earlier one.
+pub fn seed() -> u64 {
+    let seed =
+        variable("FLORIN_SEED").unwrap_or_else(|| RandomState::new().build_hasher().finish());
+    println!("FLORIN_SEED={seed}");
+    seed
+}

@@ -1,0 +1,395 @@
+//! Random operations, weighed so that all of them, and nearly every refusal, happen often.
+
+use super::books::{BUYER, EVERYTHING, Flaw, LAST_ROUND, Model, PEOPLE, Pending, Rules, Task};
+use super::dice::Dice;
+use super::operation::{Act, Operation};
+
+/// How often each kind of operation is drawn.
+const WEIGHTS: [(Kind, u64); 15] = [
+    (Kind::Transfer, 4),
+    (Kind::OpenTask, 4),
+    (Kind::Bond, 9),
+    (Kind::Unbond, 5),
+    (Kind::WithdrawBond, 6),
+    (Kind::Stake, 5),
+    (Kind::Pledge, 6),
+    (Kind::Unstake, 4),
+    (Kind::WithdrawStake, 4),
+    (Kind::Post, 15),
+    (Kind::Cancel, 6),
+    (Kind::Finalize, 7),
+    (Kind::Claim, 14),
+    (Kind::Close, 1),
+    (Kind::Slash, 8),
+];
+
+/// What comes often enough by itself.
+const DULL: [&str; 8] = [
+    "BAD_PROOF",
+    "INSUFFICIENT_FUNDS",
+    "NOT_ALLOWED",
+    "NOT_FOUND",
+    "TASK_CLOSED",
+    "TOO_SMALL",
+    "UNKNOWN_TASK",
+    "nothing due",
+];
+
+/// The longest window and delay: 30 days, where a tick is a second.
+const LONGEST: i64 = 30 * 24 * 3_600;
+
+/// How often an operation is drawn again.
+const REDRAWS: usize = 3;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Transfer,
+    OpenTask,
+    Bond,
+    Unbond,
+    WithdrawBond,
+    Stake,
+    Pledge,
+    Unstake,
+    WithdrawStake,
+    Post,
+    Cancel,
+    Finalize,
+    Claim,
+    Close,
+    Slash,
+}
+
+fn any_kind(dice: &mut Dice) -> Kind {
+    let mut left = dice.roll(WEIGHTS.iter().map(|(_, weight)| weight).sum()) as u64;
+    for (kind, weight) in WEIGHTS {
+        match left.checked_sub(weight) {
+            None => return kind,
+            Some(rest) => left = rest,
+        }
+    }
+    Kind::Finalize
+}
+
+/// Draws operations for a model as it is.
+pub struct Draw<'a> {
+    pub dice: &'a mut Dice,
+    pub model: &'a Model,
+    /// Whether settlements are posted as fast as can be, and small, until no more may wait.
+    pub is_rushed: bool,
+}
+
+impl Draw<'_> {
+    /// How long nobody does anything: often until just before, at or after a moment that matters.
+    pub fn pause(&mut self) -> i64 {
+        if self.is_rushed {
+            return i64::from(self.dice.once_in(2));
+        }
+        match self.dice.roll(10) {
+            0..=2 => 0,
+            3..=6 => self.dice.roll(12) as i64,
+            _ => {
+                let moments = self.moments();
+                let Some(last) = moments.len().checked_sub(1) else { return 1 };
+                let moment = moments[self.dice.roll(last as u64 + 1)];
+                (moment - self.model.now + self.dice.roll(3) as i64 - 1).max(0)
+            }
+        }
+    }
+
+    /// Moments to come at which something ends.
+    fn moments(&mut self) -> Vec<i64> {
+        let mut moments: Vec<i64> = self.model.stake_releases.iter().flatten().copied().collect();
+        for task in self.model.tasks.iter().filter(|task| task.open) {
+            moments.extend(task.pending.iter().map(|p| p.window));
+            moments.extend(task.releases.iter().flatten());
+            moments.extend((0..PEOPLE).filter_map(|owner| task.free_at(owner)));
+            if self.dice.once_in(8) {
+                moments.push(task.rules.expires);
+            }
+        }
+        moments.retain(|moment| (self.model.now..EVERYTHING).contains(moment));
+        moments
+    }
+
+    /// Any operation; most of those that would come to something dull are drawn again.
+    pub fn operation(&mut self) -> Operation {
+        let mut operation = self.any_operation();
+        for _ in 0..REDRAWS {
+            let verdict = operation.on_model(&mut self.model.clone());
+            if !DULL.contains(&operation.outcome(verdict)) || self.dice.once_in(4) {
+                break;
+            }
+            operation = self.any_operation();
+        }
+        operation
+    }
+
+    fn any_operation(&mut self) -> Operation {
+        let kind = if self.is_rushed && !self.dice.once_in(8) {
+            Kind::Post
+        } else if self.is_at_an_end() && self.dice.once_in(8) {
+            Kind::Close
+        } else {
+            any_kind(self.dice)
+        };
+        self.operation_of(kind)
+    }
+
+    /// Whether an open task is about to expire, or just has.
+    fn is_at_an_end(&self) -> bool {
+        let ends = |task: &Task| task.rules.expires.abs_diff(self.model.now) <= 1;
+        self.model.tasks.iter().any(|task| task.open && !task.closed && ends(task))
+    }
+
+    /// What most histories begin with: a task, and somebody in it.
+    pub fn beginning(&mut self, step: usize) -> Operation {
+        match step {
+            0 => {
+                let act = Act::OpenTask { t: 0, rules: self.rules(), flaw: Flaw::Nothing };
+                Operation { from: BUYER, act }
+            }
+            _ => {
+                let amount = 20 + self.dice.roll(40) as i64;
+                Operation { from: self.anybody(), act: Act::Bond { t: 0, amount } }
+            }
+        }
+    }
+
+    fn operation_of(&mut self, kind: Kind) -> Operation {
+        let t = self.some_task();
+        let from = self.sender(kind, t);
+        let amount = self.dice.amount();
+        let act = match kind {
+            Kind::Transfer => Act::Transfer { to: self.anybody(), amount },
+            Kind::OpenTask => self.opening(t),
+            Kind::Bond => Act::Bond { t, amount },
+            Kind::Unbond => Act::Unbond { t },
+            Kind::WithdrawBond => Act::WithdrawBond { t },
+            Kind::Stake => Act::Stake { amount },
+            Kind::Pledge => Act::Pledge { t },
+            Kind::Unstake => Act::Unstake,
+            Kind::WithdrawStake => Act::WithdrawStake,
+            Kind::Post => Act::Post { t, new: self.settlement(t) },
+            Kind::Cancel => Act::Cancel { t, round: self.standing_round(t) },
+            Kind::Finalize => Act::Finalize { t },
+            Kind::Claim => self.claim(t),
+            Kind::Close => Act::Close { t },
+            Kind::Slash => {
+                let stake = self.dice.once_in(2);
+                Act::Slash { t, who: self.victim(t, stake), stake, amount }
+            }
+        };
+        Operation { from, act }
+    }
+
+    fn anybody(&mut self) -> usize {
+        self.dice.roll(PEOPLE as u64)
+    }
+
+    /// Mostly an open one.
+    fn some_task(&mut self) -> usize {
+        let open = self.model.tasks.iter().position(|task| task.open && !task.closed);
+        match self.dice.roll(8) {
+            0 => self.dice.roll(self.model.tasks.len() as u64),
+            1 => 1,
+            _ => open.unwrap_or(0),
+        }
+    }
+
+    /// Mostly who may, or who has something to lose.
+    fn sender(&mut self, kind: Kind, t: usize) -> usize {
+        let task = &self.model.tasks[t];
+        let some = |of: &mut dyn Iterator<Item = usize>, dice: &mut Dice| {
+            let all: Vec<usize> = of.collect();
+            (!all.is_empty()).then(|| all[dice.roll(all.len() as u64)])
+        };
+        let right = match kind {
+            Kind::OpenTask => Some(BUYER),
+            Kind::Close if self.is_at_an_end() => None,
+            Kind::Post | Kind::Close => Some(task.rules.coordinator),
+            Kind::Cancel | Kind::Slash => Some(task.rules.arbiter),
+            Kind::Unbond => some(&mut (0..PEOPLE).filter(|n| task.bonds[*n] > 0), self.dice),
+            Kind::WithdrawBond => {
+                some(&mut (0..PEOPLE).filter(|n| task.releases[*n].is_some()), self.dice)
+            }
+            Kind::Pledge | Kind::Unstake => {
+                some(&mut (0..PEOPLE).filter(|n| self.model.stakes[*n] > 0), self.dice)
+            }
+            Kind::WithdrawStake => {
+                let leaving = |n: &usize| self.model.stake_releases[*n].is_some();
+                some(&mut (0..PEOPLE).filter(leaving), self.dice)
+            }
+            _ => None,
+        };
+        let stranger = if self.is_rushed { 40 } else { 5 };
+        right.filter(|_| !self.dice.once_in(stranger)).unwrap_or_else(|| self.anybody())
+    }
+
+    /// Mostly somebody from whom there is something to take.
+    fn victim(&mut self, t: usize, stake: bool) -> usize {
+        let task = &self.model.tasks[t];
+        let has = |n: &usize| if stake { task.pledges[*n].is_some() } else { task.bonds[*n] > 0 };
+        let all: Vec<usize> = (0..PEOPLE).filter(has).collect();
+        if all.is_empty() || self.dice.once_in(4) {
+            return self.anybody();
+        }
+        all[self.dice.roll(all.len() as u64)]
+    }
+
+    fn opening(&mut self, t: usize) -> Act {
+        let flaw = match self.dice.roll(10) {
+            0 => Flaw::BuyerIsArbiter,
+            1 => Flaw::TooSmall,
+            2 => Flaw::LongWindow,
+            3 => Flaw::LongDelay,
+            4 => Flaw::TooExpensive,
+            _ => Flaw::Nothing,
+        };
+        let t = if self.dice.once_in(2) { 1 } else { t };
+        Act::OpenTask { t, rules: self.rules(), flaw }
+    }
+
+    /// Usual numbers, some of them replaced by nothing or by little.
+    fn rules(&mut self) -> Rules {
+        let mut rules = Rules {
+            coordinator: 1,
+            arbiter: 2,
+            data: 300,
+            infrastructure: 90,
+            bond_min: 20,
+            debit_max: 12,
+            stake_min: 50,
+            window: 100,
+            delay: 250,
+            expires: self.model.now + 3_000,
+        };
+        let small = self.dice.roll(9) as i64;
+        match self.dice.roll(30) {
+            0 => rules.data = 1 + 5 * small,
+            1 => rules.infrastructure = small,
+            2 => rules.bond_min = 0,
+            3 => rules.debit_max = small / 2,
+            4 => rules.stake_min = small,
+            5 | 6 => rules.window = small / 2,
+            7 | 8 => rules.delay = 50 * small,
+            // A task may have expired when it is opened.
+            9 => rules.expires = self.model.now + 50 * (small - 1),
+            10 => rules.coordinator = [BUYER, rules.arbiter][self.dice.roll(2)],
+            11 => rules.debit_max = EVERYTHING,
+            12 if self.dice.once_in(2) => rules.bond_min = EVERYTHING,
+            12 => rules.stake_min = EVERYTHING,
+            13 => rules.expires = EVERYTHING,
+            14 => rules.window = LONGEST,
+            15 => rules.delay = LONGEST,
+            _ => {}
+        }
+        rules
+    }
+
+    /// A round that is not too far from where the task is.
+    fn some_round(&mut self, t: usize) -> i64 {
+        let (last, ..) = self.model.tasks[t].last();
+        if self.dice.once_in(150) {
+            return LAST_ROUND;
+        }
+        let next = last + 1 + [0, 0, 0, 0, 0, 0, 0, 0, 1, 2, -1, -2][self.dice.roll(12)];
+        next.clamp(0, LAST_ROUND)
+    }
+
+    fn standing_round(&mut self, t: usize) -> i64 {
+        let pending = &self.model.tasks[t].pending;
+        if pending.is_empty() || self.dice.once_in(6) {
+            return self.some_round(t);
+        }
+        pending[self.dice.roll(pending.len() as u64)].round
+    }
+
+    fn claim(&mut self, t: usize) -> Act {
+        let task = &self.model.tasks[t];
+        // Now and then by the proof of a root that is not final yet.
+        let tree = match task.pending.last() {
+            Some(last) if self.dice.once_in(8) => last.totals,
+            _ => task.totals,
+        };
+        let owed: Vec<usize> = (0..PEOPLE).filter(|n| tree[*n] != task.claimed[*n]).collect();
+        let who = if owed.is_empty() || self.dice.once_in(5) {
+            self.anybody()
+        } else {
+            owed[self.dice.roll(owed.len() as u64)]
+        };
+        let (paid, debited) = tree[who];
+        let totals = (paid + i64::from(self.dice.once_in(12)), debited);
+        Act::Claim { t, who, totals, tree }
+    }
+
+    fn settlement(&mut self, t: usize) -> Pending {
+        if self.is_rushed && !self.dice.once_in(8) {
+            return self.next_settlement(t);
+        }
+        let task = &self.model.tasks[t];
+        // Now and then one that stands already, or nearly.
+        let standing = task.finals.values().chain(&task.pending);
+        let standing: Vec<&Pending> = standing.collect();
+        if !standing.is_empty() && self.dice.once_in(6) {
+            let mut again = standing[self.dice.roll(standing.len() as u64)].clone();
+            again.window = 0;
+            match self.dice.roll(6) {
+                0 => again.report += 1,
+                1 => again.data += 1,
+                2 => again.previous = [(1, 1); PEOPLE],
+                _ => {}
+            }
+            return again;
+        }
+        let mut new = self.next_settlement(t);
+        match self.dice.roll(45) {
+            0 => new.name += 7,
+            1 => new.name -= 1,
+            2 => new.previous = task.totals,
+            3 => new.previous = [(0, 0); PEOPLE],
+            // The root promises more than it says.
+            4 | 5 => new.data = (new.data - self.dice.roll(120) as i64).max(0),
+            6 => new.data = task.rules.data + 1,
+            7 => new.infrastructure = task.rules.infrastructure + 1,
+            8 => new.infrastructure = 0,
+            9 => new.totals = [(0, 0); PEOPLE],
+            _ => {}
+        }
+        new.name = new.name.clamp(0, LAST_ROUND);
+        new
+    }
+
+    /// A settlement that would do, most times.
+    fn next_settlement(&mut self, t: usize) -> Pending {
+        let (last, previous, [data, mut infrastructure]) = self.model.tasks[t].last();
+        let mut totals = previous;
+        let (pay_max, infrastructure_max) = if self.is_rushed { (2, 2) } else { (9, 4) };
+        for (n, (paid, debited)) in totals.iter_mut().enumerate() {
+            *paid += if self.dice.once_in(3) { 0 } else { self.dice.roll(pay_max) as i64 };
+            // Now and then more than a round may take, which the next rounds make good.
+            let has_bond = self.model.tasks[t].bonds[n] > 0;
+            if self.dice.once_in(if has_bond { 2 } else { 8 }) {
+                *debited += self.dice.roll(14) as i64;
+            }
+        }
+        infrastructure += self.dice.roll(infrastructure_max) as i64;
+        if !self.is_rushed && self.dice.once_in(12) {
+            let who = self.anybody();
+            let (paid, debited) = totals[who];
+            totals[who] = if self.dice.once_in(2) { (0, debited) } else { (paid, 0) };
+        }
+        let more: i64 = (0..PEOPLE).map(|n| totals[n].0 - previous[n].0).sum();
+        let round = if self.is_rushed { (last + 1).min(LAST_ROUND) } else { self.some_round(t) };
+        Pending {
+            round,
+            name: round,
+            previous,
+            totals,
+            data: (data + more).max(0),
+            infrastructure,
+            report: 6,
+            window: 0,
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Everything that can be read of a ledger, and what the model says it should be.
+
+use std::fmt::Debug;
+
+use florin_ledger::{
+    BondState, Ledger, LedgerError, PendingSettlement, SettlementStatus, StakeState, TaskState,
+};
+
+use super::books::{FUNDS, Flaw, LAST_ROUND, Model, PEOPLE, Task};
+use super::cast::{Cast, leaf, number, payout, task_id, units};
+
+/// A ledger and the model differ.
+pub type Difference = String;
+
+#[expect(clippy::needless_pass_by_value, reason = "a claim reads better without references")]
+fn same<T: PartialEq + Debug>(what: &str, got: T, expected: T) -> Result<(), Difference> {
+    if got == expected {
+        return Ok(());
+    }
+    let (got, expected) = (format!("{got:#?}"), format!("{expected:#?}"));
+    let mut difference = format!("{what}:");
+    for (got, expected) in got.lines().zip(expected.lines()).filter(|(a, b)| a != b) {
+        difference += &format!("\n  the ledger says {got}, the model {expected}");
+    }
+    let lines = [&got, &expected].map(|text| text.lines().count());
+    if lines[0] != lines[1] {
+        difference += &format!("\n  in all the ledger says {got}\n  and the model {expected}");
+    }
+    Err(difference)
+}
+
+fn read<T>(answer: Result<T, LedgerError>) -> Result<T, Difference> {
+    answer.map_err(|error| format!("a question that cannot be refused: {error}"))
+}
+
+/// Compares a ledger with the model.
+pub struct Comparison<'a> {
+    pub ledger: &'a dyn Ledger,
+    pub model: &'a Model,
+    pub cast: &'a Cast,
+}
+
+impl Comparison<'_> {
+    /// Everything there is.
+    pub fn all(&self) -> Result<(), Difference> {
+        same("the clock", read(self.ledger.now())?, self.cast.tick(self.model.now))?;
+        self.treasury()?;
+        for n in 0..PEOPLE {
+            self.wallet(n)?;
+            (0..self.model.tasks.len()).try_for_each(|t| self.part(n, t))?;
+        }
+        for t in 0..self.model.tasks.len() {
+            self.task(t)?;
+            self.settlements(t)?;
+        }
+        same("the model's supply", self.model.supply(), FUNDS * PEOPLE as i64)
+    }
+
+    pub fn treasury(&self) -> Result<(), Difference> {
+        same("treasury", number(read(self.ledger.treasury())?), self.model.treasury)
+    }
+
+    /// What somebody has outside of tasks.
+    pub fn wallet(&self, n: usize) -> Result<(), Difference> {
+        let (owner, model) = (self.cast.address(n), self.model);
+        same(
+            &format!("wallet of {n}"),
+            number(read(self.ledger.balance(owner))?),
+            model.wallets[n],
+        )?;
+        let release = model.stake_releases[n].map(|at| self.cast.tick(at));
+        let expected = StakeState { amount: units(model.stakes[n]), release };
+        same(&format!("stake of {n}"), read(self.ledger.stake_of(owner))?, expected)
+    }
+
+    /// What somebody has in a task.
+    pub fn part(&self, n: usize, t: usize) -> Result<(), Difference> {
+        let (owner, task, id) = (self.cast.address(n), &self.model.tasks[t], task_id(t));
+        let release = task.releases[n].map(|at| self.cast.tick(at));
+        let expected = BondState { amount: units(task.bonds[n]), release };
+        same(&format!("bond of {n} in {t}"), read(self.ledger.bond_of(id, owner))?, expected)?;
+        let claimed = read(self.ledger.claimed(id, owner))?;
+        same(&format!("claimed by {n} in {t}"), claimed, leaf(task.claimed[n]))?;
+        let pledged = read(self.ledger.pledged(id, owner))?;
+        same(&format!("pledge of {n} to {t}"), pledged, task.pledges[n].is_some())
+    }
+
+    /// A task's books, its root and its pending settlements among them.
+    pub fn task(&self, t: usize) -> Result<(), Difference> {
+        let task = &self.model.tasks[t];
+        let expected = task.open.then(|| self.expected(t, task));
+        same(&format!("task {t}"), read(self.ledger.task(task_id(t)))?, expected)
+    }
+
+    fn expected(&self, t: usize, task: &Task) -> TaskState {
+        let cast = self.cast;
+        let pending = task.pending.iter().map(|p| PendingSettlement {
+            settlement: cast.settlement(t, p),
+            final_at: cast.tick(p.window),
+        });
+        TaskState {
+            terms: cast.terms(t, task.rules, Flaw::Nothing),
+            data_locked: units(task.locked[0]),
+            infrastructure_locked: units(task.locked[1]),
+            data_paid: units(task.paid[0]),
+            infrastructure_paid: units(task.paid[1]),
+            refunded: units(task.refunded),
+            owed: units(task.owed),
+            root: cast.root(&task.totals),
+            pending: pending.collect(),
+            closed: task.closed,
+        }
+    }
+
+    /// Where each round's settlement is, and that of the round after the last.
+    fn settlements(&self, t: usize) -> Result<(), Difference> {
+        let task = &self.model.tasks[t];
+        let finals = task.finals.keys().map(|round| (*round, SettlementStatus::Final));
+        let pending = task.pending.iter().map(|p| (p.round, SettlementStatus::Pending));
+        let next = (task.last().0 + 1).min(LAST_ROUND);
+        let is_known = next == task.last().0;
+        let unknown = (!is_known).then_some((next, SettlementStatus::Unknown));
+        for (round, expected) in finals.chain(pending).chain(unknown) {
+            let got = read(self.ledger.settlement(task_id(t), payout(t, round)))?;
+            same(&format!("settlement of round {round} of {t}"), got, expected)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,7 @@
+//! What the tests of several crates share. Nothing that people install depends on it.
+//!
+//! * [`ledger_model`] is an independent model of the ledger's rules in small integers.
+#![allow(missing_docs, reason = "only tests call it")]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test fails where it panics")]
+
+pub mod ledger_model;
