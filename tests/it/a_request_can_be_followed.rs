@@ -97,7 +97,7 @@ fn a_collector_that_is_not_there_is_mentioned_once_and_costs_nothing() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     market.environment = vec![set("FLORIN_COORDINATOR_OTLP_URL", &format!("http://{free}"))];
     market.restart_coordinator();
-    let told = |market: &TestMarket| market.coordinator.said().matches("takes no spans").count();
+    let told = |market: &TestMarket| market.coordinator.said().matches("does not accept spans").count();
     // Two batches at least: the first is given up before the second is made.
     refused_request(&market);
     until("the collector is missed", || (told(&market) > 0).then_some(()));
