@@ -39,9 +39,9 @@ fn contracts_that_are_no_market_are_refused_by_whoever_would_read_or_run_it() {
     refused(&other(&market, |d| d.token = nobody), wrong, "counts in");
     refused(&other(&market, |d| d.market = real.token), wrong, "is no market");
     let late = other(&market, |d| d.block = real.block + 1);
-    refused(&late, "BAD_DEPLOYMENT", "was there before block");
+    refused(&late, "BAD_DEPLOYMENT", "existed before block");
     std::fs::write(market.file("bytes.toml"), [0xff, 0xfe, 0]).unwrap();
-    refused(&market.file("bytes.toml"), "BAD_DEPLOYMENT", "it is no text");
+    refused(&market.file("bytes.toml"), "BAD_DEPLOYMENT", "it is not a text file");
     refused(&market.folder().display().to_string(), "BAD_DEPLOYMENT", "it is a folder");
 }
 
