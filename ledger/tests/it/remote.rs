@@ -133,7 +133,7 @@ fn a_lost_answer_is_looked_up_and_nothing_is_done_twice() {
     server.mood.store(LOSES_REQUESTS, Ordering::SeqCst);
     match ledger.transfer(&alice, bob, one) {
         Err(LedgerError::Unavailable(what)) => {
-            assert!(what.contains("has not been carried out so far"), "{what}");
+            assert!(what.contains("has not been executed so far"), "{what}");
         }
         other => panic!("{other:?}"),
     }
