@@ -208,8 +208,10 @@ impl Market {
         let state = self.engine.state().tasks.get(&task).ok_or(MarketError::Missing("the task"))?;
         let last = state.finalised.iter().next_back().and_then(|round| state.past(*round));
         let Some(past) = last else { return Ok(()) };
-        let tree = ProofTree::of(&past.report)
-            .map_err(|why| MarketError::Engine { what: "the totals of the report".to_owned(), why })?;
+        let tree = ProofTree::of(&past.report).map_err(|why| MarketError::Engine {
+            what: "the totals of the report".to_owned(),
+            why,
+        })?;
         let accounts: Vec<Address> = past.report.standings.keys().copied().collect();
         for account in accounts {
             let found = tree.proof(account);

@@ -1,4 +1,4 @@
-//! Pages that carry everything they show: nothing is fetched and nothing is run.
+//! Self-contained HTML pages without external resources or scripts.
 
 mod heat;
 mod mark;
@@ -12,7 +12,7 @@ pub(crate) use plot::{Dot, Whisker, escape, lines, scatter, whiskers};
 
 const STYLE: &str = include_str!("style.css");
 
-/// A page's beginning. `lead` is HTML.
+/// The beginning of a page. `lead` is HTML.
 pub(crate) fn open(title: &str, lead: &str) -> String {
     let title = escape(title);
     format!(
@@ -22,7 +22,8 @@ pub(crate) fn open(title: &str, lead: &str) -> String {
     )
 }
 
-/// A page's end: what was played, and by which program. `again` is HTML: how to have the same once more.
+/// The end of a page: the scenario and the program version. `again` is HTML: how to reproduce the
+/// results.
 pub(crate) fn close(scenario: Option<&str>, program: &Program<'_>, again: &str) -> String {
     let scenario = scenario.map_or_else(String::new, |text| {
         let text = escape(text);
@@ -35,7 +36,7 @@ pub(crate) fn close(scenario: Option<&str>, program: &Program<'_>, again: &str) 
     )
 }
 
-/// A plot as a picture of its own, with the colours of the page on white.
+/// A plot as a standalone SVG file, with the colours of the page on white.
 pub(crate) fn picture(plot: &str) -> String {
     let style = format!(
         "<style>{}svg{{background:#fff;font:12px system-ui,sans-serif}}svg text{{fill:#5b6675}}.grid{{stroke:#e3e7ee}}\
@@ -46,7 +47,7 @@ pub(crate) fn picture(plot: &str) -> String {
     opened.replacen('>', &format!(">{style}"), 1) + "\n"
 }
 
-/// A plot with what it shows.
+/// A plot with its caption.
 pub(crate) fn figure(plot: &str, caption: &str) -> String {
     format!("<figure>{plot}<figcaption>{caption}</figcaption></figure>")
 }
@@ -61,7 +62,7 @@ pub(crate) fn section(title: &str, figures: &[String]) -> String {
 }
 
 impl Whisker {
-    /// A row for a mean and its interval.
+    /// A row for a mean and its confidence interval.
     pub(crate) fn of(name: &str, series: usize, interval: &Interval) -> Self {
         Self { name: name.to_owned(), series, mean: interval.mean, ends: interval.ends }
     }
@@ -72,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_picture_stands_alone() {
+    fn an_svg_file_is_self_contained() {
         let row = Whisker { name: "a".to_owned(), series: 1, mean: 1.0, ends: None };
         let picture = picture(&whiskers("t", &[row]));
         assert!(

@@ -111,7 +111,11 @@ mod tests {
         let mut there = Vec::new();
         for moment in 0..20 {
             let comes = habits.comes(Some(1.0), moment);
-            assert_eq!(habits.comes(Some(1.0), moment), comes, "a second call returns the same answer");
+            assert_eq!(
+                habits.comes(Some(1.0), moment),
+                comes,
+                "a second call returns the same answer"
+            );
             there.push(comes);
             if comes {
                 habits.works(3, 0.5);
