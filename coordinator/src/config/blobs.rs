@@ -1,4 +1,4 @@
-//! Settings of a bucket behind the data folder.
+//! Settings of the bucket that mirrors the blobs.
 
 use std::time::Duration;
 
@@ -6,20 +6,20 @@ use serde::Deserialize;
 
 use super::ConfigError;
 
-/// Longest name of a bucket, and longest prefix in it, in bytes.
+/// Maximum length of a bucket's name, and of a prefix, in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
-/// Where blobs are kept besides the data folder. Nowhere unless asked for.
+/// The bucket that stores a copy of every blob. Disabled unless set.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Blobs {
-    /// The bucket, and what its keys begin with.
+    /// The bucket and the prefix of its keys.
     pub url: Option<String>,
-    /// The service that has it, where that is not Amazon's.
+    /// The S3-compatible service, if it is not Amazon's.
     pub endpoint: Option<String>,
-    /// Where it is.
+    /// The region of the bucket.
     pub region: Option<String>,
-    /// Milliseconds that one request to it may take, further tries included.
+    /// Timeout of one request in milliseconds, retries included.
     pub patience_ms: u64,
 }
 
@@ -29,7 +29,7 @@ impl Default for Blobs {
     }
 }
 
-/// A bucket, and what the keys in it begin with.
+/// A bucket and the prefix of the keys in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place<'a> {
     pub(crate) bucket: &'a str,
@@ -37,7 +37,7 @@ pub(crate) struct Place<'a> {
 }
 
 impl Blobs {
-    /// Which bucket, if any.
+    /// The bucket's location, if one is set.
     ///
     /// # Errors
     /// [`ConfigError::Bucket`].
@@ -55,7 +55,7 @@ impl Blobs {
         }
     }
 
-    /// Whether the settings go together.
+    /// Checks that the settings are consistent.
     ///
     /// # Errors
     /// [`ConfigError::Bucket`].
@@ -83,7 +83,7 @@ impl Blobs {
         }
     }
 
-    /// How long one request may take.
+    /// Timeout of one request, retries included.
     pub(crate) const fn patience(&self) -> Duration {
         Duration::from_millis(self.patience_ms)
     }
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_names_a_bucket_and_what_its_keys_begin_with() {
+    fn a_url_names_a_bucket_and_a_key_prefix() {
         for (url, bucket, prefix) in [
             ("s3://florin", "florin", ""),
             ("s3://florin/", "florin", ""),
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_a_bucket_needs_one_and_an_endpoint_has_no_path() {
+    fn endpoint_and_region_require_a_bucket_and_an_endpoint_has_no_path() {
         let endpoint =
             |endpoint: &str| Blobs { endpoint: Some(endpoint.to_owned()), ..at("s3://a") };
         for fine in ["http://127.0.0.1:9000", "https://minio.example", "https://minio.example/"] {

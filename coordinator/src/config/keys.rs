@@ -1,21 +1,21 @@
-//! What each key of the settings means, what it may be, and a value that works.
+//! The settings' keys: meaning, bounds, an example, and the environment variable of each.
 
-/// What a key means.
+/// A key of the settings.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
-    /// As it is written in the file.
+    /// The key as written in the settings file, with its table: `table.key`.
     pub name: &'static str,
-    /// In words.
+    /// Description.
     pub meaning: &'static str,
-    /// What it may be.
+    /// The allowed values and the default.
     pub bounds: &'static str,
-    /// A value that works.
+    /// A valid value, in TOML.
     pub example: &'static str,
     /// The environment variable that overrides the file.
     pub variable: &'static str,
 }
 
-/// Every key there is.
+/// Every key of the settings.
 pub const KEYS: &[Key] = &[
     Key {
         name: "listen",
