@@ -37,7 +37,12 @@ macro_rules! text_schema {
 }
 
 text_schema!(Digest, "hex", "^(0x)?[0-9a-fA-F]{64}$", "A BLAKE3 digest: 32 bytes in hexadecimal.");
-text_schema!(TaskId, "hex", "^(0x)?[0-9a-fA-F]{64}$", "The digest of a task specification: the task's id.");
+text_schema!(
+    TaskId,
+    "hex",
+    "^(0x)?[0-9a-fA-F]{64}$",
+    "The digest of a task specification: the task's id."
+);
 text_schema!(
     PayoutId,
     "hex",
