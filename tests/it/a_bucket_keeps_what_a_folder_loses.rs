@@ -72,7 +72,7 @@ fn a_lost_folder_is_checked_restored_and_audited_with_the_blobs_of_its_bucket() 
     let (exit, text) = run(&check, &[]);
     assert!(exit == Some(1) && text.contains("BLOB_MISSING"), "{exit:?} {text}");
     let (exit, text) = run(&check, &service.1);
-    assert!(exit == Some(0) && text.contains("in the bucket alone"), "{exit:?} {text}");
+    assert!(exit == Some(0) && text.contains("only in the bucket"), "{exit:?} {text}");
     let (exit, text) = run(&["backup", &backup, "--data", &data], &[]);
     assert_eq!(exit, Some(0), "{text}");
     std::fs::rename(&data, market.file("lost")).unwrap();

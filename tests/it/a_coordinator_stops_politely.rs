@@ -97,7 +97,7 @@ fn a_second_request_to_stop_ends_it_at_once() {
     market.coordinator.ask_to_stop();
     let status = market.coordinator.wait();
     assert_eq!(status.code(), Some(130), "{}", market.coordinator.said());
-    assert!(market.coordinator.said().contains("Ended at once"), "{}", market.coordinator.said());
+    assert!(market.coordinator.said().contains("Stopped at once"), "{}", market.coordinator.said());
     market.environment.clear();
     market.start_coordinator_again();
     market.client();

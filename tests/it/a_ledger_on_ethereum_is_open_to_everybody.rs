@@ -52,7 +52,7 @@ fn a_market_is_deployed_looked_at_and_verified() {
     });
     let call = ["ledger", "verify", "--deployment", &known, "--rpc", &liar.url];
     let said = florin(&call).refused(1, "LEDGER_DIFFERS");
-    assert!(said.err.contains("numbers are not what the market's events say"), "{said:?}");
+    assert!(said.err.contains("values of the contract differ from the market's events"), "{said:?}");
 }
 
 #[test]
