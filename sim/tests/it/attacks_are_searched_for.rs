@@ -1,4 +1,4 @@
-//! The best deviation is looked for on some seeds and measured on others.
+//! The search selects the best deviation on some seeds and measures it on others.
 
 use florin_sim::Scenario;
 use florin_sim::results::Program;
@@ -21,14 +21,14 @@ fn searched(rule: &str, cost: f64, threads: usize) -> Attack {
 }
 
 #[test]
-fn under_equal_pay_the_search_finds_laziness_and_measures_it_on_fresh_seeds() {
+fn under_equal_pay_the_search_finds_the_lazy_deviation_and_measures_it_on_fresh_seeds() {
     let found = searched("equal", 5.0, 2);
     assert_eq!(found.tried.len(), 5 + 1 + 1);
     let best = &found.found[found.best];
     assert_eq!(best.name, "lazy");
     let seeds: Vec<u64> = best.fresh.iter().map(|fresh| fresh.seed).collect();
-    assert_eq!(seeds, [1, 2, 3, 4], "none of those that chose");
-    // Less work costs less, and equal pay does not see it.
+    assert_eq!(seeds, [1, 2, 3, 4], "disjoint from the selection seeds");
+    // Less work costs less, and equal pay does not depend on it.
     assert!(best.gain.low().unwrap() > 0.0, "{:?}", best.gain);
     let epsilon = found.epsilon().unwrap();
     assert_eq!((epsilon.mean, epsilon.low()), (best.gain.mean, best.gain.low()));
@@ -37,7 +37,7 @@ fn under_equal_pay_the_search_finds_laziness_and_measures_it_on_fresh_seeds() {
 }
 
 #[test]
-fn the_markets_own_way_leaves_no_gain_to_wrong_labels_and_the_search_repeats() {
+fn own_mechanism_leaves_no_gain_to_wrong_labels_and_the_search_is_reproducible() {
     let (one, two) = (searched("own", 0.0, 1), searched("own", 0.0, 3));
     let wrong = one.found.iter().find(|found| found.name == "wrong").unwrap();
     assert!(wrong.gain.mean < 0.0, "{:?}", wrong.gain);
@@ -51,7 +51,7 @@ fn the_markets_own_way_leaves_no_gain_to_wrong_labels_and_the_search_repeats() {
 }
 
 #[test]
-fn what_is_tried_stays_within_its_span_from_the_first_candidate_on() {
+fn every_candidate_stays_within_its_parameter_range() {
     let found = searched("equal", 5.0, 2);
     for one in found.tried.iter().filter(|one| one.family == 0) {
         assert_eq!(one.places.len(), 1, "{one:?}");
@@ -64,7 +64,8 @@ fn what_is_tried_stays_within_its_span_from_the_first_candidate_on() {
         assert!(text.contains(start));
         let said = Scenario::read(&text.replace(start, inside), &[]).unwrap_err().to_string();
         assert!(
-            said.contains("the search begins with it") && said.contains("[SCENARIO_VALUE]"),
+            said.contains("the first candidate has this value")
+                && said.contains("[SCENARIO_VALUE]"),
             "{said}"
         );
     }
@@ -74,7 +75,7 @@ fn what_is_tried_stays_within_its_span_from_the_first_candidate_on() {
 }
 
 #[test]
-fn seeds_that_choose_cannot_measure() {
+fn selection_seeds_must_be_disjoint_from_evaluation_seeds() {
     let text = florin_sim::scenario::built_in("attacks").unwrap().text;
     let change = "search.seeds={first=5, count=2}".parse().unwrap();
     let said = Scenario::read(text, &[change]).unwrap_err().to_string();
