@@ -24,7 +24,7 @@ fn the_demonstration_holds_what_it_promises(on: On) {
     };
     let call = ["demo", "--rounds", "4", "--json", &json, "--out", &page];
     let said = florin(&[&call[..], &ledger].concat()).expect(0);
-    assert!(said.out.contains("audit: 4 of 4 rounds recomputed, 0 differences"), "{}", said.out);
+    assert!(said.out.contains("audit: 4 of 4 rounds recomputed, 0 mismatches"), "{}", said.out);
     assert!(!said.out.contains('\u{1b}'), "no colours into a pipe");
     let result: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
