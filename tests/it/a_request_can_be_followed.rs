@@ -88,7 +88,7 @@ fn a_requests_name_is_in_the_answer_the_log_and_the_span() {
     let ours: Vec<Value> = lines.filter(|line| line["span"]["request_id"] == id.as_str()).collect();
     assert!(!ours.is_empty(), "no line names {id} in\n{log}");
     assert!(ours.iter().all(|line| line["span"]["route"] == "/v1/tasks/{id}"), "{ours:?}");
-    assert!(ours.iter().any(|line| line["message"] == "a request was refused"), "{ours:?}");
+    assert!(ours.iter().any(|line| line["message"] == "a request was rejected"), "{ours:?}");
 }
 
 #[test]

@@ -62,7 +62,7 @@ async fn readiness_ends_with_the_engine() {
     };
     let (status, _, why) = tokio::time::timeout(SOON, ended).await.expect("it takes too long");
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
-    assert!(why.contains("the engine does not answer"), "{why}");
+    assert!(why.contains("the engine does not respond"), "{why}");
     assert_eq!(get(&shop, "/healthz").await.0, StatusCode::OK, "the process is there still");
     shop.stop().await;
 }
