@@ -102,7 +102,7 @@ fn cohort(
     let enough = spec.is_round(report.entries.len()) || report.outcome != RoundOutcome::Settled;
     let ascending = offer.cohort.is_sorted_by(|a, b| a < b);
     let rules = [
-        ("offer.cohort ascending and within what the task asks", {
+        ("offer.cohort ascending and within the size limit", {
             ascending && offer.cohort.len() <= asked
         }),
         ("entries and missing are the cohort", told == offer.cohort),

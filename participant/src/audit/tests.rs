@@ -167,7 +167,7 @@ fn a_holdout_row_used_in_two_rounds_is_a_mismatch() {
     let report = audit(&market, None).unwrap();
     let (round, first) = report.first().unwrap();
     assert_eq!((round, first.line.as_str()), (Some(Round(2)), "holdout.rows[0]"));
-    assert!(first.reported.ends_with("shown in an earlier round"), "{first:?}");
+    assert!(first.reported.ends_with("disclosed in an earlier round"), "{first:?}");
     assert!(report.rounds[2].differences.iter().any(|d| d.line == "holdout.rows[0]"));
     // Also if the round that disclosed it first is not audited, and if a single round is audited.
     let part = audit(&market, Some(2..=2)).unwrap();
@@ -397,7 +397,7 @@ fn an_inconsistent_offer_or_cohort_is_found_without_any_blob() {
     let stranger = Address([1; 20]);
     let changes: [(&str, Change<'_>); 5] = [
         ("offer.pool", &|offer, _| offer.pool = fln("9")),
-        ("offer.cohort ascending and within what the task asks", &|offer, report| {
+        ("offer.cohort ascending and within the size limit", &|offer, report| {
             offer.cohort.insert(0, stranger);
             report.missing.push((stranger, Missing::NoCommit));
         }),
