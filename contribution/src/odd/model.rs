@@ -121,13 +121,21 @@ pub(crate) fn choose(sample: &Sample) -> Option<Model> {
     let (noise, first) = bench.best(&alike, exactly)?;
     let values = values_of(&bench, &alike, &first);
     let mut models = vec![(alike_model(noise, first.miss), alike)];
-    models.extend(bench.best_shape("players by their size", &VALUE_SHAPES, |power, largest| {
-        let top = largest_of(&values);
-        vec![values.iter().map(|value| scale(value.abs() / top, power, largest)).collect()]
-    }));
+    models.extend(bench.best_shape(
+        "scales from player values",
+        &VALUE_SHAPES,
+        |power, largest| {
+            let top = largest_of(&values);
+            vec![values.iter().map(|value| scale(value.abs() / top, power, largest)).collect()]
+        },
+    ));
     if let Some(twos) = interactions_of_two(sample) {
         let scales = |power, largest| partner_scales(&twos, players, power, largest);
-        models.extend(bench.best_shape("players by their partners", &PARTNER_SHAPES, scales));
+        models.extend(bench.best_shape(
+            "scales from interaction partners",
+            &PARTNER_SHAPES,
+            scales,
+        ));
     }
     let (mut best, gram) = models.into_iter().min_by(|a, b| a.0.miss.total_cmp(&b.0.miss))?;
     if matches!(best.kernel, Kernel::Products(_))
@@ -147,7 +155,7 @@ fn unknowns(players: usize) -> usize {
 }
 
 fn alike_model(noise: f64, miss: f64) -> Model {
-    let (name, linear_miss) = ("interactions of three alike", f64::INFINITY);
+    let (name, linear_miss) = ("uniform interactions of three players", f64::INFINITY);
     Model { name, kernel: Kernel::Alike, noise, miss, linear_miss }
 }
 
