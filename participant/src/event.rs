@@ -103,7 +103,7 @@ pub enum Event {
         /// Digest of its header.
         update: Digest,
     },
-    /// The participant abandons a round; the next round starts afresh.
+    /// The participant submits no update in a round; the next round starts afresh.
     RoundLost {
         /// The round.
         round: Round,
@@ -300,7 +300,7 @@ impl fmt::Display for Event {
                 write!(f, "round {round}: uploaded, receipt for {}", update.short())
             }
             Self::RoundLost { round, code, why } => {
-                write!(f, "round {round}: abandoned: {why} [{code}]")
+                write!(f, "round {round}: no update submitted: {why} [{code}]")
             }
             Self::Reported { statement } => statement_line(f, statement),
             Self::ReportedWithout { round } => {

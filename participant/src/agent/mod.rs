@@ -279,7 +279,7 @@ impl Agent<'_, '_> {
         (self.tell)(event);
     }
 
-    /// Abandons this round; the next round starts afresh.
+    /// Marks this round as failed for this participant; the next round starts afresh.
     fn lose(&mut self, code: &'static str, why: &dyn std::fmt::Display) {
         self.running.stage = Stage::Lost;
         let round = self.running.round;

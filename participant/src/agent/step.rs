@@ -17,7 +17,7 @@ pub enum Stage {
     Committed,
     /// The receipt is on disk.
     Receipted,
-    /// Abandoned: rejected, too late, or not computable.
+    /// Failed for this participant: rejected, too late, or not computable.
     Lost,
 }
 

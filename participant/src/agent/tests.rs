@@ -381,7 +381,7 @@ fn a_different_update_is_not_signed_for_the_same_round() {
     guard.sign_update(header(&person, &offer, &trained)).unwrap();
     drop(guard);
     std::fs::write(&path, florin_work::encode(&market.spec, &[0.0; 15])).unwrap();
-    // Read, and abandoned: the guard has recorded the first update.
+    // Read, and failed: the guard has recorded the first update.
     person.run(&market, Some(5)).unwrap();
     assert_eq!(person.lost(), ["DOUBLE_SIGN"], "{:?}", person.events);
     assert_eq!(market.heard("POST", "/commits"), 0);
@@ -405,11 +405,11 @@ fn header(person: &Person, offer: &Offer, bytes: &[u8]) -> UpdateHeader {
 }
 
 #[test]
-fn diverged_training_abandons_one_round_and_costs_no_bond() {
+fn diverged_training_fails_one_round_and_costs_no_bond() {
     let market = Market::begin(1, false);
     let mut person = Person::new(&market, 4, BehaviourKind::Honest);
     person.engine.fails = true;
-    // Registered, bonded, enrolled, selected, and the round abandoned.
+    // Registered, bonded, enrolled, selected, and the round failed.
     person.run(&market, Some(5)).unwrap();
     assert_eq!(person.lost(), ["TRAINING_FAILED"]);
     assert_eq!(market.heard("POST", "/commits"), 0);
