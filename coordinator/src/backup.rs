@@ -51,13 +51,14 @@ pub struct Manifest {
 pub enum BackupError {
     /// The destination is not empty.
     #[error(
-        "{0} is not empty: name a new folder; existing files are never overwritten [FOLDER_NOT_EMPTY]"
+        "{0} is not empty: name a new folder; existing files are never overwritten \
+         [FOLDER_NOT_EMPTY]"
     )]
     NotEmpty(PathBuf),
     /// The staging folder of a restore is not empty.
     #[error(
-        "{0} is not empty, and a restore needs it as its staging folder. An interrupted restore leaves it behind: remove \
-         it, or name another folder [FOLDER_NOT_EMPTY]"
+        "{0} is not empty, and a restore needs it as its staging folder. An interrupted restore \
+         leaves it behind: remove it, or name another folder [FOLDER_NOT_EMPTY]"
     )]
     InTheWay(PathBuf),
     /// Not a backup, or an incomplete one.
@@ -178,7 +179,8 @@ pub fn manifest(from: &Path) -> Result<Manifest, BackupError> {
     let manifest: Manifest =
         serde_json::from_slice(&text).map_err(|e| unfinished(format!("{MANIFEST}: {e}")))?;
     if manifest.format != FORMAT {
-        let why = format!("its format is {}, and this program reads format {FORMAT}", manifest.format);
+        let why =
+            format!("its format is {}, and this program reads format {FORMAT}", manifest.format);
         return Err(unfinished(why));
     }
     Ok(manifest)
@@ -221,7 +223,7 @@ pub fn restore<E: From<BackupError>>(
         && unfinished.exists()
         && let Err(error) = fs::remove_dir_all(&unfinished)
     {
-        tracing::warn!(folder = %unfinished.display(), %error, "the incomplete copy could not be removed");
+        tracing::warn!(folder = %unfinished.display(), %error, "the incomplete copy was not removed");
     }
     brought.map(|()| manifest)
 }

@@ -193,12 +193,7 @@ fn check_history(data: &Path, identity: Identity, findings: &mut Findings) -> Op
         }
     };
     let (count, bytes) = compared;
-    parts.push(Finding::good(
-        "snapshots",
-        count,
-        bytes,
-        "match the replayed records",
-    ));
+    parts.push(Finding::good("snapshots", count, bytes, "match the replayed records"));
     parts.extend(wrong.into_iter().map(|(code, why)| Finding::bad("snapshots", code, why)));
     engine
 }
@@ -238,10 +233,7 @@ fn check_blobs(data: &Path, parts: &mut Vec<Finding>) -> io::Result<Present> {
         }
     }
     parts.push(Finding::good("blobs", count, bytes, "files match their digests"));
-    for (folder, what) in [
-        ("partial", "unfinished writes"),
-        ("uploads", "unfinished uploads"),
-    ] {
+    for (folder, what) in [("partial", "unfinished writes"), ("uploads", "unfinished uploads")] {
         let left = leftovers(&root.join(folder))?;
         if left.0 > 0 {
             parts.push(Finding::note("blobs", left.0, left.1, what));
@@ -284,7 +276,12 @@ fn check_needs(
             },
         }
     }
-    parts.push(Finding::good("needed", count, bytes, "blobs that the state refers to are in the folder"));
+    parts.push(Finding::good(
+        "needed",
+        count,
+        bytes,
+        "blobs that the state refers to are in the folder",
+    ));
     if remote > 0 {
         parts.push(Finding::good("needed", remote, 0, "more of them are only in the bucket"));
     }
@@ -298,8 +295,7 @@ fn check_needs(
     let spare: Vec<u64> =
         present.iter().filter(|(digest, _)| !needed.contains(digest)).map(|(_, n)| *n).collect();
     if !spare.is_empty() {
-        let what =
-            "unreferenced blobs: rejected, abandoned, or of a round that did not use them";
+        let what = "unreferenced blobs: rejected, abandoned, or of a round that did not use them";
         parts.push(Finding::note("needed", spare.len() as u64, spare.iter().sum(), what));
     }
 }

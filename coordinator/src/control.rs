@@ -58,7 +58,7 @@ pub(crate) fn listen(data: &Path) -> Option<Control> {
         Ok(listener) => Some(Control { listener, path }),
         Err(error) => {
             let path = path.display();
-            tracing::warn!(%path, %error, "the control socket cannot be opened: no backups while running");
+            tracing::warn!(%path, %error, "no control socket: no backups while running");
             None
         }
     }
@@ -134,8 +134,8 @@ pub async fn back_up(host: &Host, data: &Path, dest: &Path) -> Result<Manifest, 
 pub enum AskError {
     /// No coordinator answers on the socket.
     #[error(
-        "a coordinator uses {path} but does not answer on its control socket ({source}): see its log, or stop it first \
-         [COORDINATOR_SILENT]"
+        "a coordinator uses {path} but does not answer on its control socket ({source}): see its \
+         log, or stop it first [COORDINATOR_SILENT]"
     )]
     Silent {
         /// The data folder.

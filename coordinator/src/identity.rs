@@ -23,7 +23,8 @@ pub struct Identity {
 /// Why the owner of a folder is unknown.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{path} does not name the folder's owner ({why}): start the coordinator on the folder once [DATA_FOLDER_UNKNOWN]"
+    "{path} does not name the folder's owner ({why}): start the coordinator on the folder once \
+     [DATA_FOLDER_UNKNOWN]"
 )]
 pub struct IdentityError {
     /// The file.

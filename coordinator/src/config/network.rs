@@ -15,7 +15,9 @@ pub struct Network {
 
 /// A text that is not an IP network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a network: use an address such as 192.0.2.7, or a network such as 10.0.0.0/8")]
+#[error(
+    "{0:?} is not a network: use an address such as 192.0.2.7, or a network such as 10.0.0.0/8"
+)]
 pub struct BadNetwork(String);
 
 impl Network {

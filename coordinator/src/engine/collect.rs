@@ -173,7 +173,8 @@ fn check_reveal_phase(task: &TaskState, running: &Running, now: Tick) -> Result<
     match task.stage {
         Stage::Committing(_) => reject(
             Code::TooEarly,
-            "commits are still open: upload after they close, so that no participant can copy your update",
+            "commits are still open: upload after they close, so that no participant can copy your \
+             update",
         ),
         Stage::Revealing(_) if now <= by => Ok(()),
         _ => reject(Code::DeadlinePassed, format!("updates were due by {by}, and it is {now}")),

@@ -115,15 +115,14 @@ impl Engine {
         }
         for (what, bytes) in [("model parameters", model_bytes), ("update", update_bytes)] {
             if !(1..=BLOB_BYTES_MAX).contains(&bytes) {
-                let message =
-                    format!("{what}: {bytes} bytes; the limit is {BLOB_BYTES_MAX}");
+                let message = format!("{what}: {bytes} bytes; the limit is {BLOB_BYTES_MAX}");
                 return reject(Code::BadTask, message);
             }
         }
         if now > last_start(spec) {
             let message = format!(
-                "expires = {}: one round, its settlement and the challenge window take {} ms, and it \
-                 is {now} now: use a later time",
+                "expires = {}: one round, its settlement and the challenge window take {} ms, and \
+                 it is {now} now: use a later time",
                 spec.expires,
                 spec.unbond_ms_min()
             );

@@ -210,7 +210,7 @@ impl Blobs {
                 }
                 // Lost everywhere. As without a bucket, a request for it fails.
                 Err(BlobError::Missing(_) | BlobError::WrongDigest { .. }) => {
-                    tracing::error!(%digest, "a blob of the state is neither in the folder nor in the bucket");
+                    tracing::error!(%digest, "a blob of the state is in neither folder nor bucket");
                     lost += 1;
                     continue;
                 }
@@ -237,7 +237,7 @@ impl Blobs {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             found => {
                 let was = found?;
-                tracing::warn!(bucket = %was, "no bucket is set: from now on, blobs are stored only in this folder");
+                tracing::warn!(bucket = %was, "no bucket is set any more: blobs are not mirrored");
                 fs::remove_file(mark)?;
                 sync_folder(self.root())
             }

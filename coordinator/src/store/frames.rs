@@ -221,8 +221,11 @@ impl<'a> Reader<'a> {
             }
             return Err(self.corrupt("its checksum is wrong"));
         }
-        let batch = Vec::<Record>::try_from_slice(payload)
-            .map_err(|error| self.corrupt(&format!("its payload cannot be decoded, another version may have written it ({error})")))?;
+        let batch = Vec::<Record>::try_from_slice(payload).map_err(|error| {
+            self.corrupt(&format!(
+                "its payload cannot be decoded, another version may have written it ({error})"
+            ))
+        })?;
         Ok(Some(Frame { batch, end, behind }))
     }
 

@@ -227,7 +227,9 @@ fn check_reach(
     let newest = newest::read(volume, owner)?.map(|records| (records, "the newest segment begins"));
     for (records, what) in [newest_snapshot, newest].into_iter().flatten() {
         if !found.contains(&records) {
-            let what = format!("{what} after record {records}, but the segment that begins there is missing");
+            let what = format!(
+                "{what} after record {records}, but the segment that begins there is missing"
+            );
             return Err(missing(volume, end.at.records.min(records), &what));
         }
     }
@@ -336,7 +338,9 @@ fn replay(
         }
         let last = place.saturating_add(1) == behind.len();
         if !last && reader.offset != reader.size {
-            return Err(reader.corrupt("the segment is not the newest one, and ends in the middle of the record"));
+            return Err(reader.corrupt(
+                "the segment is not the newest one, and ends in the middle of the record",
+            ));
         }
         let Reader { layout, offset: length, size, at, .. } = reader;
         let segment = *segment_number;
@@ -366,7 +370,10 @@ fn begin(volume: &dyn Volume, owner: Digest) -> Result<(), OpenError> {
     let whole = whole_segments(volume)?;
     if let Some(headless) = found.last().filter(|last| whole.last() != Some(last)) {
         if newest::read(volume, owner)?.is_some_and(|newest| newest >= *headless) {
-            let what = format!("the header of {} was complete once, and is damaged now", segment(*headless));
+            let what = format!(
+                "the header of {} was complete once, and is damaged now",
+                segment(*headless)
+            );
             return Err(missing(volume, *headless, &what));
         }
         volume.remove(&segment(*headless)).and_then(|()| volume.sync()).map_err(failed)?;

@@ -56,8 +56,8 @@ pub enum OpenError {
     },
     /// A complete record has been damaged.
     #[error(
-        "journal {path}: record {record} at byte {offset}: {what}. The journal is unchanged; restore \
-         the file from a copy [JOURNAL_CORRUPT]"
+        "journal {path}: record {record} at byte {offset}: {what}. The journal is unchanged; \
+         restore the file from a copy [JOURNAL_CORRUPT]"
     )]
     Corrupt {
         /// The file.
@@ -71,8 +71,8 @@ pub enum OpenError {
     },
     /// Records that existed are missing.
     #[error(
-        "journal in {path}: the records after number {records} are missing or differ: {what}. The folder is \
-         unchanged; restore the folder from a backup [JOURNAL_MISSING]"
+        "journal in {path}: the records after number {records} are missing or differ: {what}. The \
+         folder is unchanged; restore the folder from a backup [JOURNAL_MISSING]"
     )]
     Missing {
         /// The folder.
@@ -84,8 +84,9 @@ pub enum OpenError {
     },
     /// The first records were removed, and no snapshot is usable in their place.
     #[error(
-        "journal in {path}: its first records were removed, and no snapshot is usable in their place: {why}. The \
-         folder is unchanged; restore the folder from a backup, or start the version that wrote it [SNAPSHOT_UNUSABLE]"
+        "journal in {path}: its first records were removed, and no snapshot is usable in their \
+         place: {why}. The folder is unchanged; restore the folder from a backup, or start the \
+         version that wrote it [SNAPSHOT_UNUSABLE]"
     )]
     NoSnapshot {
         /// The folder.
@@ -203,7 +204,7 @@ impl Journal {
                 if let Err(error) = newest::write(self.volume.as_ref(), self.owner, self.at) {
                     // The segment exists. If it were lost, the loss would be undetected until the
                     // next segment.
-                    tracing::warn!(%error, "the file that names the newest segment could not be written");
+                    tracing::warn!(%error, "journal.newest could not be written");
                 }
                 Ok(self.at)
             }

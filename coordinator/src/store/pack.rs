@@ -197,7 +197,7 @@ fn read_pack(
     let path = volume.place(&name);
     let file = path.display();
     for damage in &found.damaged {
-        tracing::error!(pack = %file, %damage, "a pack is damaged; the complete blobs after the damage remain available");
+        tracing::error!(pack = %file, %damage, "a pack is damaged; complete blobs after it remain");
     }
     if newest { settle(volume, &name, &found) } else { Ok(()) }
 }
@@ -209,7 +209,7 @@ fn settle(volume: &dyn Volume, name: &str, found: &Scan) -> io::Result<()> {
     let mut disk = volume.append_to(name)?;
     if whole < size && finished {
         let pack = volume.place(name);
-        tracing::warn!(pack = %pack.display(), whole, size, "truncated blobs that were never acknowledged");
+        tracing::warn!(pack = %pack.display(), whole, size, "truncated unacknowledged blobs");
         disk.truncate(whole)?;
     }
     write_stretch_again(volume, name, found.last(BATCH_MAX), whole)?;

@@ -135,8 +135,8 @@ fn digest(head: &[u8], state: &[u8]) -> Digest {
     Digest(*hasher.finalize().as_bytes())
 }
 
-/// Removes all but the newest `kept` snapshots, durably. Returns the number of records before the
-/// oldest remaining one, once there are `kept` snapshots.
+/// Removes older snapshots, durably, and retains the given number of them. Returns the number of
+/// records before the oldest remaining one, once there are that many.
 pub(super) fn prune(volume: &dyn Volume, kept: usize) -> io::Result<Option<u64>> {
     let found = list(volume)?;
     for old in found.iter().skip(kept) {

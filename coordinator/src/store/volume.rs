@@ -172,7 +172,7 @@ impl Volume for Local {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.0)? {
             let entry = entry?;
-            // Folders are not files, whatever their name, and the store uses only UTF-8 names.
+            // Folders do not count, and the store uses only UTF-8 names.
             if !entry.file_type()?.is_dir() {
                 names.extend(entry.file_name().into_string().ok());
             }

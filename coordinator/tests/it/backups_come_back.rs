@@ -199,7 +199,7 @@ async fn a_check_reads_everything_back_and_names_what_is_not_in_order() {
         bad.map(|part| part.code).collect::<Vec<_>>()
     };
     let found = look();
-    let spare = found.parts.iter().find(|part| part.what.contains("that nothing names")).unwrap();
+    let spare = found.parts.iter().find(|part| part.what.contains("unreferenced")).unwrap();
     assert!(spare.bytes >= 200_021, "{found:?}");
     let count = |name: &str| found.parts.iter().find(|part| part.part == name).unwrap().count;
     assert!(count("journal") > 10 && count("snapshots") >= 2 && count("packs") > 5, "{found:?}");

@@ -265,10 +265,10 @@ fn what_is_wrong_with_a_bucket_is_named_at_the_start_and_never_a_key() {
     let (key, secret) = (&service().key, &service().secret);
     let elsewhere = Blobs { url: Some("s3://nobodys".to_owned()), ..fine.clone() };
     let text = said(&elsewhere, key, secret);
-    assert!(text.contains("there is no bucket s3://nobodys/") && text.contains("[BUCKET_MISSING]"));
+    assert!(text.contains("bucket s3://nobodys/") && text.contains("[BUCKET_MISSING]"));
     for (key, secret) in [(key.as_str(), "anotherSecret"), ("AKIANOBODY", secret.as_str())] {
         let text = said(&fine, key, secret);
-        assert!(text.contains("refuses these credentials") && text.contains("BUCKET_FORBIDDEN"));
+        assert!(text.contains("rejects the credentials") && text.contains("BUCKET_FORBIDDEN"));
     }
     let door = Door::open_to(service());
     door.shut();

@@ -387,7 +387,7 @@ async fn uploads_take_no_more_room_than_they_may_and_give_it_back() {
             let answer = stand.append(2, 0, &delta(2), End::Well).await;
             assert_eq!((answer.code(), answer.status.as_u16()), (Code::QuotaExceeded, 507));
             let text = String::from_utf8_lossy(&answer.body).into_owned();
-            assert!(text.contains("may hold 1048576 bytes, and hold"), "{text}");
+            assert!(text.contains("of 1048576 bytes: finish"), "{text}");
             // A small thing needs none of it.
             assert_eq!(stand.shop.view().await.phase, Phase::Revealing);
         };

@@ -8,13 +8,14 @@ use object_store::Error;
 pub enum BucketError {
     /// The bucket does not exist.
     #[error(
-        "bucket {0} does not exist: create it, or correct blobs.url and blobs.region [BUCKET_MISSING]"
+        "bucket {0} does not exist: create it, or correct blobs.url and blobs.region \
+         [BUCKET_MISSING]"
     )]
     Missing(String),
     /// The bucket rejects the credentials, or they do not allow read, write and list.
     #[error(
-        "bucket {0} rejects the credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or use the \
-         machine's role, and allow read, write and list [BUCKET_FORBIDDEN]"
+        "bucket {0} rejects the credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or \
+         use the machine's role, and allow read, write and list [BUCKET_FORBIDDEN]"
     )]
     Forbidden(String),
     /// The bucket does not respond, or not as specified.
@@ -74,7 +75,8 @@ mod tests {
         let said = BucketError::of("s3://a", &error).to_string();
         assert_eq!(
             said,
-            "bucket s3://a cannot be reached: Server returned non-2xx status code: 503 [BUCKET_UNREACHABLE]"
+            "bucket s3://a cannot be reached: Server returned non-2xx status code: 503 \
+             [BUCKET_UNREACHABLE]"
         );
     }
 

@@ -279,7 +279,8 @@ impl Bucket {
             Ok((bytes, first))
         })?;
         if bytes > BLOB_BYTES_MAX {
-            let what = format!("a blob in the bucket has {bytes} bytes; the limit is {BLOB_BYTES_MAX}");
+            let what =
+                format!("a blob in the bucket has {bytes} bytes; the limit is {BLOB_BYTES_MAX}");
             return Err(BlobError::Failed(io::Error::other(what)));
         }
         let mut taken = begin(bytes)?;
