@@ -31,7 +31,7 @@ const FLOWER_ROUNDS: u32 = 5;
 /// One measurement, with its target.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Row {
-    /// What was measured.
+    /// Name of the measurement.
     name: String,
     /// The value.
     value: f64,
