@@ -26,7 +26,7 @@
 //! * **Statement** ([`Statement`]): the part of a report that concerns one account, in plain text.
 //! * **Work record** ([`WorkRecord`]): a provider's signed result for work that can be verified by
 //!   recomputation.
-//! * **Claim**: withdraws earnings and applies debits, with a Merkle proof of cumulative totals
+//! * **Claim**: withdraws earnings and applies debits, with a Merkle proof of running totals
 //!   ([`merkle`]).
 //!
 //! This crate has no I/O, no clock, no randomness, no floats and no hash maps. Every signed message

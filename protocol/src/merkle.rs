@@ -1,4 +1,4 @@
-//! The claim tree: a Merkle tree of cumulative totals, in the form of OpenZeppelin's `standard-v1`
+//! The claim tree: a Merkle tree of running totals, in the form of OpenZeppelin's `standard-v1`
 //! trees. Its roots and proofs equal those of `@openzeppelin/merkle-tree` and verify with
 //! `MerkleProof.sol`.
 //!
@@ -16,7 +16,7 @@ use crate::id::{Address, Digest};
 use crate::limits::PROOF_LEN_MAX;
 use crate::money::Amount;
 
-/// Cumulative totals of one account in a task. Both are non-decreasing.
+/// Running totals of one account in a task. Both are non-decreasing.
 #[derive(
     Clone,
     Copy,
@@ -74,7 +74,7 @@ fn child(i: usize, second: bool) -> usize {
     i.saturating_mul(2).saturating_add(if second { 2 } else { 1 })
 }
 
-/// A Merkle tree of cumulative totals.
+/// A Merkle tree of running totals.
 #[derive(Clone, Debug)]
 pub struct Tree {
     /// Heap layout, root first; empty without accounts.

@@ -61,16 +61,16 @@ pub struct Standing {
     #[serde(with = "crate::report::text")]
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub counted_nano: u128,
-    /// Cumulative pay for data.
+    /// Running total paid for data.
     pub data: Amount,
-    /// Cumulative pay for infrastructure.
+    /// Running total paid for infrastructure.
     pub infrastructure: Amount,
-    /// Cumulative debits from its bond.
+    /// Running total debited from its bond.
     pub debited: Amount,
 }
 
 impl Standing {
-    /// The cumulative totals that a settlement's root commits to: data plus infrastructure pay, and
+    /// The running totals that a settlement's root commits to: data plus infrastructure pay, and
     /// debits.
     ///
     /// # Errors
@@ -321,7 +321,7 @@ fn pay_work(
     Ok((lines, spent))
 }
 
-/// The Merkle tree of cumulative totals, to whose root a settlement commits. Accounts without pay
+/// The Merkle tree of running totals, to whose root a settlement commits. Accounts without pay
 /// and debits have no leaf.
 ///
 /// # Errors

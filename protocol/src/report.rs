@@ -258,7 +258,7 @@ pub struct Report {
     pub infrastructure_total: Amount,
     /// Root of the claim tree before the round; zeros in round 1. Chains the settlements.
     pub root_before: Digest,
-    /// Root of the claim tree (cumulative totals) after the round.
+    /// Root of the claim tree (running totals) after the round.
     pub root: Digest,
     /// Id of the settlement.
     pub payout: PayoutId,

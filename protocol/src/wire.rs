@@ -153,7 +153,7 @@ pub struct TaskSummary {
     pub infrastructure: Amount,
 }
 
-/// Cumulative totals with their Merkle proof, as a claim needs them. Only final settlements have
+/// Running totals with their Merkle proof, as a claim needs them. Only final settlements have
 /// one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
@@ -162,7 +162,7 @@ pub struct ClaimProof {
     pub round: Round,
     /// The root on the ledger.
     pub root: Digest,
-    /// The account's cumulative totals; zero, with an empty proof, if it has neither pay nor
+    /// The account's running totals; zero, with an empty proof, if it has neither pay nor
     /// debits.
     pub totals: Totals,
     /// Sibling hashes.
