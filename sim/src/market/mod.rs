@@ -106,7 +106,7 @@ pub struct RoundDone {
     pub step: Option<Vec<f32>>,
 }
 
-/// What follows in a market.
+/// The next step of a market.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// A round is open.
@@ -381,7 +381,7 @@ impl Market {
         let latest = task.past.iter().rev().take(PUBLIC_STEPS_MAX.saturating_add(2));
         let mut needed: BTreeSet<Digest> = latest.map(|ended| ended.model).collect();
         needed.insert(self.spec.base_model);
-        // The next round's updates are compared with these, whatever their size.
+        // The next round's updates are compared with these, of any size.
         let shown = task.earlier.held_against(self.spec.rounds.protection, 0);
         needed.extend(shown.into_iter().map(|(_, update)| update));
         self.blobs.retain(|digest, _| needed.contains(digest));

@@ -214,9 +214,9 @@ mod tests {
         assert_eq!(ratio(&[3.0], &[2.0]).unwrap(), Interval { mean: 1.5, ends: None, count: 1 });
         assert!(!one.is_apart_from(&two) && !two.is_apart_from(&one));
         assert!(two.is_apart_from(&interval(&[7.0, 7.0])));
-        let told = serde_json::to_value(one).unwrap();
-        assert_eq!(told, serde_json::json!({"mean": 7.0, "low": null, "high": null, "count": 1}));
-        assert_eq!(serde_json::from_value::<Interval>(told).unwrap(), one);
+        let json = serde_json::to_value(one).unwrap();
+        assert_eq!(json, serde_json::json!({"mean": 7.0, "low": null, "high": null, "count": 1}));
+        assert_eq!(serde_json::from_value::<Interval>(json).unwrap(), one);
         // As earlier versions wrote it: a degenerate interval, which counts as no interval.
         let point = serde_json::json!({"mean": 7.0, "low": 7.0, "high": 7.0, "count": 1});
         assert_eq!(serde_json::from_value::<Interval>(point).unwrap(), one);

@@ -239,11 +239,11 @@ mod tests {
     /// Simulates rounds with five participants and a sixth account that never takes part; returns
     /// the balances in tokens.
     fn play(defects: Defects, rounds: &[(f64, &[f64])]) -> Vec<f64> {
-        let everybody: Vec<Address> = (1..=6).map(who).collect();
+        let accounts: Vec<Address> = (1..=6).map(who).collect();
         let rules = Tokenised { defects, ..Tokenised::default() };
-        let mut tokens = Tokens::new(rules, who(9), &everybody);
+        let mut tokens = Tokens::new(rules, who(9), &accounts);
         let mut held: BTreeMap<Address, u128> =
-            everybody.iter().map(|who| (*who, tokens.endowment().units())).collect();
+            accounts.iter().map(|who| (*who, tokens.endowment().units())).collect();
         for (accuracy, scores) in rounds {
             let scores: Vec<(Address, f64)> = (1..).map(who).zip(scores.iter().copied()).collect();
             let seen = RoundSeen { scores, accuracy: *accuracy };
@@ -256,7 +256,7 @@ mod tests {
             assert_eq!(held.values().sum::<u128>(), 600 * TOKEN, "tokens are conserved");
             assert_eq!(held.get(&who(9)).copied().unwrap_or(0), tokens.pool);
         }
-        everybody.iter().map(|who| held[who] as f64 / TOKEN as f64).collect()
+        accounts.iter().map(|who| held[who] as f64 / TOKEN as f64).collect()
     }
 
     const RISING: &[(f64, &[f64])] = &[

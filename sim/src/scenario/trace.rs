@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn an_invalid_trace_is_refused_with_the_line_number() {
-        for (lines, says) in [
+        for (lines, expected) in [
             ("", "no member is ever online"),
             ("0,0", "fields"),
             ("0,0,1\n2,0,1", "line 3: member is 2: the next new member is 1"),
@@ -219,8 +219,11 @@ mod tests {
             ("0,0,5\n0,4,9", "line 3: from_s is 4: member 0 is online until 5 already"),
             ("0,0,4e9", "until_s is \"4e9\""),
         ] {
-            let said = trace(lines).unwrap_err().to_string();
-            assert!(said.contains(says) && said.ends_with("[SCENARIO_TRACE]"), "{lines}: {said}");
+            let message = trace(lines).unwrap_err().to_string();
+            assert!(
+                message.contains(expected) && message.ends_with("[SCENARIO_TRACE]"),
+                "{lines}: {message}"
+            );
         }
         assert!(Trace::parse("t.csv", "member,from\n".to_owned()).is_err());
         for path in ["/etc/passwd", "../a.csv", "a/../b.csv", "", "a b.csv"] {

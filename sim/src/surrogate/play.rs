@@ -115,7 +115,7 @@ impl<'a> Surrogate<'a> {
             let person = &self.people[*member];
             let cost =
                 self.groups.get(person.group as usize).map_or(0.0, |group| person.cost(group));
-            // The member works, whatever the outcome of its update.
+            // The member works even if its update is not accepted.
             let member = &mut self.members[*member];
             (member.asked, member.cost) = (member.asked + 1, member.cost + cost);
         }

@@ -111,7 +111,7 @@ fn unsupported_scenarios_are_refused_for_a_surrogate() {
 
 #[test]
 fn default_surrogate_settings_are_accepted_without_a_surrogate() {
-    let text = "name = \"said\"\nquestion = \"Is it taken?\"\nrounds = 1\nspeed = \"real\"\n[surrogate]\nmembers = 48\n\
+    let text = "name = \"defaults\"\nquestion = \"Is it accepted?\"\nrounds = 1\nspeed = \"real\"\n[surrogate]\nmembers = 48\n\
                 [population.honest]\ncount = 4\n";
     assert!(Scenario::read(text, &[]).unwrap().speed.is_real());
     let change = "surrogate.members=20".parse().unwrap();

@@ -62,22 +62,28 @@ fn every_candidate_stays_within_its_parameter_range() {
         [("scale = 1.0 }", "scale = 3.5 }"), ("ids = 4, how = \"same\"", "ids = 1, how = \"same\"")]
     {
         assert!(text.contains(start));
-        let said = Scenario::read(&text.replace(start, inside), &[]).unwrap_err().to_string();
+        let message = Scenario::read(&text.replace(start, inside), &[]).unwrap_err().to_string();
         assert!(
-            said.contains("the first candidate has this value")
-                && said.contains("[SCENARIO_VALUE]"),
-            "{said}"
+            message.contains("the first candidate has this value")
+                && message.contains("[SCENARIO_VALUE]"),
+            "{message}"
         );
     }
-    let said = Scenario::read(&text.replace("scale = 1.0 }", "scale = 3.5 }"), &[]).unwrap_err();
-    let said = said.to_string();
-    assert!(said.contains("noise.strategy.scale = 3.5") && said.contains("[0.0, 3.0]"), "{said}");
+    let message = Scenario::read(&text.replace("scale = 1.0 }", "scale = 3.5 }"), &[]).unwrap_err();
+    let message = message.to_string();
+    assert!(
+        message.contains("noise.strategy.scale = 3.5") && message.contains("[0.0, 3.0]"),
+        "{message}"
+    );
 }
 
 #[test]
 fn selection_seeds_must_be_disjoint_from_evaluation_seeds() {
     let text = florin_sim::scenario::built_in("attacks").unwrap().text;
     let change = "search.seeds={first=5, count=2}".parse().unwrap();
-    let said = Scenario::read(text, &[change]).unwrap_err().to_string();
-    assert!(said.contains("search.seeds.first = 5") && said.contains("[SCENARIO_VALUE]"), "{said}");
+    let message = Scenario::read(text, &[change]).unwrap_err().to_string();
+    assert!(
+        message.contains("search.seeds.first = 5") && message.contains("[SCENARIO_VALUE]"),
+        "{message}"
+    );
 }

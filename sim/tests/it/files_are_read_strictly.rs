@@ -11,7 +11,7 @@ fn refused(changes: &[&str]) -> String {
 
 #[test]
 fn errors_name_the_unknown_key_or_the_invalid_value() {
-    for (change, says) in [
+    for (change, expected) in [
         ("rouns=3", "unknown field `rouns`"),
         ("population.honest.rowz=3", "unknown field `rowz`"),
         ("rounds=0", "rounds = 0: must be 1 to 10000 [SCENARIO_VALUE]"),
@@ -42,21 +42,24 @@ fn errors_name_the_unknown_key_or_the_invalid_value() {
         ("seeds.first=9223372036854775807", "seeds.first = 9223372036854775807: must leave room"),
         ("learning.hidden=[4096, 4096, 4096]", "too many numbers"),
     ] {
-        let said = refused(&[change]);
-        assert!(said.contains(says), "{change}: {said}");
+        let message = refused(&[change]);
+        assert!(message.contains(expected), "{change}: {message}");
     }
 }
 
 #[test]
 fn scenarios_beyond_memory_or_supply_limits_are_refused() {
-    let said = refused(&["learning.jitter=0.1", "population.honest.rows=[2, 1000000]"]);
+    let message = refused(&["learning.jitter=0.1", "population.honest.rows=[2, 1000000]"]);
     assert!(
-        said.contains("population = 10000000: members may have at most 2000000 rows"),
-        "{said}"
+        message.contains("population = 10000000: members may have at most 2000000 rows"),
+        "{message}"
     );
     let rows = "population.honest.rows=[2, 190000]";
-    let said = refused(&["learning.jitter=0.1", rows, "task.bond_per_row=1e9"]);
-    assert!(said.contains("task.bond_per_row") && said.contains("florins: at most 1e15"), "{said}");
+    let message = refused(&["learning.jitter=0.1", rows, "task.bond_per_row=1e9"]);
+    assert!(
+        message.contains("task.bond_per_row") && message.contains("florins: at most 1e15"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -66,8 +69,8 @@ fn an_error_points_to_the_line_or_the_set_option() {
     let change: Change = "rounds=3".parse().unwrap();
     let in_text = Scenario::read(text, &[change]).unwrap_err().to_string();
     assert!(in_text.contains("line 6") && in_text.contains("rowz"), "{in_text}");
-    let said = refused(&["rounds=3", "population.honest.rowz=3", "seeds.count=2"]);
-    assert!(said.contains("--set population.honest.rowz=3: "), "{said}");
+    let message = refused(&["rounds=3", "population.honest.rowz=3", "seeds.count=2"]);
+    assert!(message.contains("--set population.honest.rowz=3: "), "{message}");
     // A change may supply a key that the text lacks.
     let short = "name = 'a'\nquestion = 'Where?'\n[population.honest]\ncount = 2\n";
     assert_eq!(Scenario::read(short, &["rounds=3".parse().unwrap()]).unwrap().rounds, 3);

@@ -25,8 +25,8 @@ fn a_replay_matches_its_recorded_rows_and_detects_a_forged_row() {
     let out = folder.path().join("out");
     results.write(&out, &PROGRAM).unwrap();
     // The folder contains the trace as well; a replay needs nothing else.
-    let kept = fs::read_to_string(out.join("scenario.toml")).unwrap();
-    let mut again = Scenario::read_in(&out, &kept, &[]).unwrap();
+    let stored = fs::read_to_string(out.join("scenario.toml")).unwrap();
+    let mut again = Scenario::read_in(&out, &stored, &[]).unwrap();
     assert_eq!(again, scenario);
     (again.seeds.first, again.seeds.count) = (5, 1);
     let played = run(&again, 1, &|_, _| {}).unwrap();

@@ -24,16 +24,17 @@ fn federated_averaging_is_deterministic_and_the_model_learns() {
 #[test]
 fn the_exported_workload_has_every_row_once_and_the_initial_model() {
     let workload = Workload::draw(Clients::Uneven(50), 4).unwrap();
-    let told = workload.to_json();
+    let exported = workload.to_json();
     let numbers = |of: &serde_json::Value| -> Vec<u64> {
         of.as_array().unwrap().iter().map(|number| number.as_u64().unwrap()).collect()
     };
-    let mut rows: Vec<u64> = told["clients"].as_array().unwrap().iter().flat_map(numbers).collect();
-    rows.extend(numbers(&told["judged"]));
+    let mut rows: Vec<u64> =
+        exported["clients"].as_array().unwrap().iter().flat_map(numbers).collect();
+    rows.extend(numbers(&exported["judged"]));
     rows.sort_unstable();
     assert_eq!(rows, (0..1_797).collect::<Vec<_>>());
     let start: Vec<f32> =
-        told["start"].as_array().unwrap().iter().map(|w| w.as_f64().unwrap() as f32).collect();
+        exported["start"].as_array().unwrap().iter().map(|w| w.as_f64().unwrap() as f32).collect();
     assert_eq!(start, workload.averaging().params());
     let many = Workload::draw(Clients::Many(30), 4).unwrap().to_json();
     assert!(
