@@ -180,7 +180,8 @@ impl Workload {
     ) -> Result<Scenario, WorkloadError> {
         let text = format!(
             "name = \"workload\"\nquestion = \"How long does a round take?\"\nrounds = {rounds}\n\
-             [learning]\nhidden = [{HIDDEN}]\nepochs = 1\nbatch = {BATCH}\nlearning_rate = {LEARNING_RATE}\n\
+             [learning]\nhidden = [{HIDDEN}]\nepochs = 1\nbatch = {BATCH}\nlearning_rate = \
+             {LEARNING_RATE}\n\
              judged_rows = {judged}\nholdout_rows = {}\njitter = 1\n\
              [task]\ncohort = {cohort}\nbond_min = {BOND_MIN}\ndebit_max = {DEBIT_MAX}\n\
              [population.client]\ncount = {}\n",

@@ -405,8 +405,8 @@ impl Auditor {
             let [was_paid, was_debited] = self.books.claimed(account);
             if paid != was_paid || debited != was_debited {
                 return Err(format!(
-                    "{account} is owed {paid} and debited {debited}, but it claimed {was_paid} and was \
-                     debited {was_debited}"
+                    "{account} is owed {paid} and debited {debited}, but it claimed {was_paid} and \
+                     was debited {was_debited}"
                 ));
             }
         }

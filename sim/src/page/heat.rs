@@ -34,7 +34,8 @@ pub(crate) fn heat(title: &str, map: &Heat<'_>) -> String {
     let (width, height) =
         (LEFT + CELL * columns as f64 + 8.0, TOP + CELL_HEIGHT * rows as f64 + BOTTOM);
     let mut svg = format!(
-        "<svg viewBox=\"0 0 {width} {height}\" style=\"max-width:{width}px\" role=\"img\" aria-label=\"{}\">",
+        "<svg viewBox=\"0 0 {width} {height}\" style=\"max-width:{width}px\" role=\"img\" \
+         aria-label=\"{}\">",
         escape(title)
     );
     for (row, name) in map.down.1.iter().enumerate() {
@@ -61,9 +62,9 @@ pub(crate) fn heat(title: &str, map: &Heat<'_>) -> String {
         let text = value.map_or_else(|| "–".to_owned(), figure);
         let _ = write!(
             svg,
-            "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{:.1}\" rx=\"4\" class=\"{class}\" \
-             fill-opacity=\"{strength:.2}\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\" \
-             class=\"value\">{text}</text>",
+            "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{:.1}\" rx=\"4\" \
+             class=\"{class}\" fill-opacity=\"{strength:.2}\"/><text x=\"{:.1}\" y=\"{:.1}\" \
+             text-anchor=\"middle\" class=\"value\">{text}</text>",
             CELL - 3.0,
             CELL_HEIGHT - 3.0,
             x + CELL / 2.0,
@@ -72,8 +73,8 @@ pub(crate) fn heat(title: &str, map: &Heat<'_>) -> String {
     }
     let _ = write!(
         svg,
-        "<text x=\"{}\" y=\"14\" text-anchor=\"end\" class=\"axis\">{} ↓</text><text x=\"{:.1}\" y=\"{:.1}\" \
-         text-anchor=\"middle\" class=\"axis\">{} →</text>",
+        "<text x=\"{}\" y=\"14\" text-anchor=\"end\" class=\"axis\">{} ↓</text><text x=\"{:.1}\" \
+         y=\"{:.1}\" text-anchor=\"middle\" class=\"axis\">{} →</text>",
         LEFT - 8.0,
         escape(last_part(map.down.0)),
         LEFT + CELL * columns as f64 / 2.0,

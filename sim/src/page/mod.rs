@@ -17,8 +17,8 @@ pub(crate) fn open(title: &str, lead: &str) -> String {
     let title = escape(title);
     format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
-         content=\"width=device-width, initial-scale=1\"><title>{title}</title><style>{STYLE}</style></head>\
-         <body><main><h1>{title}</h1><p class=\"lead\">{lead}</p>"
+         content=\"width=device-width, initial-scale=1\"><title>{title}</title>\
+         <style>{STYLE}</style></head><body><main><h1>{title}</h1><p class=\"lead\">{lead}</p>"
     )
 }
 
@@ -39,8 +39,9 @@ pub(crate) fn close(scenario: Option<&str>, program: &Program<'_>, again: &str) 
 /// A plot as a standalone SVG file, with the colours of the page on white.
 pub(crate) fn picture(plot: &str) -> String {
     let style = format!(
-        "<style>{}svg{{background:#fff;font:12px system-ui,sans-serif}}svg text{{fill:#5b6675}}.grid{{stroke:#e3e7ee}}\
-         .zero{{stroke:#5b6675;stroke-dasharray:3 3}}</style>",
+        "<style>{}svg{{background:#fff;font:12px system-ui,sans-serif}}svg \
+         text{{fill:#5b6675}}.grid{{stroke:#e3e7ee}}.zero{{stroke:#5b6675;stroke-dasharray:3 \
+         3}}</style>",
         STYLE.lines().next().unwrap_or_default()
     );
     let opened = plot.replacen("<svg ", "<svg xmlns=\"http://www.w3.org/2000/svg\" ", 1);

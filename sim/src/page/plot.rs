@@ -100,8 +100,8 @@ impl Frame {
             let (_, y) = self.at(self.x.0, tick);
             let _ = write!(
                 svg,
-                "<line x1=\"{LEFT}\" x2=\"{}\" y1=\"{y:.1}\" y2=\"{y:.1}\" class=\"grid\"/><text x=\"{}\" \
-                 y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+                "<line x1=\"{LEFT}\" x2=\"{}\" y1=\"{y:.1}\" y2=\"{y:.1}\" class=\"grid\"/><text \
+                 x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
                 WIDTH - RIGHT,
                 LEFT - 8.0,
                 y + 4.0,
@@ -151,8 +151,8 @@ pub(crate) fn whiskers(title: &str, rows: &[Whisker]) -> String {
         let at = x(tick);
         let _ = write!(
             svg,
-            "<line x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{}\" class=\"grid\"/><text x=\"{at:.1}\" \
-             y=\"{}\" text-anchor=\"middle\">{}</text>",
+            "<line x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{}\" class=\"grid\"/><text \
+             x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
             height - BOTTOM,
             height - 10.0,
             label(tick, across)
@@ -178,7 +178,8 @@ pub(crate) fn whiskers(title: &str, rows: &[Whisker]) -> String {
         if let Some(Ends { low, high }) = row.ends {
             let _ = write!(
                 svg,
-                "<line x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"{}\" stroke-width=\"3\"/>",
+                "<line x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"{}\" \
+                 stroke-width=\"3\"/>",
                 x(low),
                 x(high),
                 mark.colour()
@@ -217,7 +218,8 @@ pub(crate) fn lines(title: &str, series: &[(&str, Vec<f64>)]) -> String {
         let points: Vec<String> = points.collect();
         let _ = write!(
             svg,
-            "<polyline points=\"{}\" fill=\"none\" {} stroke-width=\"2.5\" stroke-linejoin=\"round\"/>",
+            "<polyline points=\"{}\" fill=\"none\" {} stroke-width=\"2.5\" \
+             stroke-linejoin=\"round\"/>",
             points.join(" "),
             Mark::of(at).stroke()
         );

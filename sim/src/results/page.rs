@@ -44,12 +44,12 @@ impl Results {
                 "Every update was trained, valued, paid and settled by the production code"
             }
             Mechanism::Tokenised(_) => {
-                "Every update was trained and valued by the production code; the laboratory computes the pay, in \
-                 tokens wherever the report names florins"
+                "Every update was trained and valued by the production code; the laboratory \
+                 computes the pay, in tokens wherever the report names florins"
             }
             _ => {
-                "Every update was trained and settled by the production code; the laboratory scores it by \
-                 the mechanism named above"
+                "Every update was trained and settled by the production code; the laboratory \
+                 scores it by the mechanism named above"
             }
         };
         let how = match self.fits.as_slice() {
@@ -57,9 +57,9 @@ impl Results {
                 "{paid}; error bars and ranges are 95 % confidence intervals over the seeds."
             ),
             fits => format!(
-                "Scores were drawn from curves fitted to small real simulations, and paid by the real pay rule; no member \
-                 trained. Validation against held-out real simulations: {}. The intervals are over the seeds and do not \
-                 include this error.",
+                "Scores were drawn from curves fitted to small real simulations, and paid by the \
+                 real pay rule; no member trained. Validation against held-out real simulations: \
+                 {}. The intervals are over the seeds and do not include this error.",
                 fits.iter().map(told).collect::<Vec<String>>().join(", ")
             ),
         };
@@ -78,8 +78,9 @@ impl Results {
         self.rounds_part(&mut html);
         self.tables_part(&mut html);
         let again = format!(
-            "The same scenario and seeds give the same bytes: <code>florin sim replay {} FOLDER</code> simulates one \
-             seed again and compares it with the files beside this page.",
+            "The same scenario and seeds give the same bytes: <code>florin sim replay {} \
+             FOLDER</code> simulates one seed again and compares it with the files beside this \
+             page.",
             escape(&program.game(scenario.seeds.first))
         );
         html + &page::close(Some(&scenario.to_toml()), program, &again)
@@ -99,7 +100,8 @@ impl Results {
             let worst = worst.unwrap_or_default();
             let _ = write!(
                 html,
-                "<div class=\"card\"><b class=\"{tone}\">{value}</b><span>{rule}: {word}{worst}</span></div>"
+                "<div class=\"card\"><b class=\"{tone}\">{value}</b><span>{rule}: \
+                 {word}{worst}</span></div>"
             );
         }
         html.push_str("</div>");
@@ -126,8 +128,8 @@ impl Results {
         let mut figures = vec![page::figure(&plot, profit)];
         let gain = self.rows("gain");
         if !gain.is_empty() {
-            let caption = "Profit minus the honest counterfactual (the same members, honest, in the same market): a \
-                           profitable attack lies right of zero.";
+            let caption = "Profit minus the honest counterfactual (the same members, honest, in \
+                           the same market): a profitable attack lies right of zero.";
             figures.push(page::figure(&whiskers("Gain by group", &gain), caption));
         }
         html.push_str(&page::section("Earnings", &figures));
@@ -141,7 +143,8 @@ impl Results {
             let dot = |m: &MemberOutcome| Dot { x: of(m), y: m.earned, series: m.group };
             scatter(title, &members.map(dot).collect::<Vec<Dot>>(), &groups)
         };
-        let worth = "Each point is a member in one seed: florins earned over the sum of its scores in nats.";
+        let worth = "Each point is a member in one seed: florins earned over the sum of its scores \
+                     in nats.";
         let rows =
             "The same florins over the member's rows: pay by declared rows or pay by contribution.";
         let figures = [
@@ -179,7 +182,8 @@ impl Results {
             page::figure(&accuracy, "Accuracy of the model on the test rows, mean of the seeds."),
             page::figure(
                 &people,
-                "Members online at the start of a round, accounts selected, and the outcome of their updates.",
+                "Members online at the start of a round, accounts selected, and the outcome of \
+                 their updates.",
             ),
             page::figure(&spent, "Paid for data."),
         ];
@@ -187,14 +191,18 @@ impl Results {
     }
 
     fn tables_part(&self, html: &mut String) {
-        html.push_str("<section><h2>All measures</h2><table><thead><tr><th>group</th><th>measure</th><th>mean</th>\
-                       <th>95 %</th><th>description</th></tr></thead><tbody>");
+        html.push_str(
+            "<section><h2>All measures</h2><table><thead><tr><th>group</th>\
+                       <th>measure</th><th>mean</th><th>95 %</th><th>description</th></tr></thead>\
+                       <tbody>",
+        );
         for measured in &self.measures {
             let meaning = MEASURES.iter().find(|(name, _)| *name == measured.key.measure);
             let i = &measured.interval;
             let _ = write!(
                 html,
-                "<tr><td>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td>{}</td></tr>",
+                "<tr><td>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
+                 <td>{}</td></tr>",
                 escape(measured.key.group.as_deref().unwrap_or("–")),
                 measured.key.measure.replace('_', " "),
                 figure(i.mean),

@@ -69,7 +69,8 @@ impl FromStr for Game {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "{text:?} is no simulation identifier: write SEED@COMMIT, as in the column `game` of a results folder"
+                "{text:?} is no simulation identifier: write SEED@COMMIT, as in the column `game` \
+                 of a results folder"
             )
         };
         let (seed, commit) = text.split_once('@').ok_or_else(wrong)?;

@@ -20,7 +20,8 @@ const GROUPS: &[&str] = &["profit", "gain"];
 #[must_use]
 pub fn sides_page(title: &str, sides: &[Side], program: &Program<'_>) -> String {
     let lead = format!(
-        "Comparison of {} results; error bars are 95 % confidence intervals over the seeds of each.",
+        "Comparison of {} results; error bars are 95 % confidence intervals over the seeds of \
+         each.",
         sides.len()
     );
     let mut html = page::open(title, &lead);

@@ -58,8 +58,8 @@ pub enum ScenarioError {
     Trace(#[from] TraceError),
     /// There is no built-in scenario with this name.
     #[error(
-        "there is no scenario {name}: `florin sim list` lists the built-in ones; the path of a scenario file ends \
-             in .toml [SCENARIO_UNKNOWN]"
+        "there is no scenario {name}: `florin sim list` lists the built-in ones; the path of a \
+         scenario file ends in .toml [SCENARIO_UNKNOWN]"
     )]
     Unknown {
         /// The requested name.
@@ -179,7 +179,8 @@ impl Scenario {
         Check::that(own, "mechanism.rule", &self.mechanism.name(), right)?;
         for (name, group) in &self.population {
             let adapts = matches!(group.strategy, Strategy::Effort) || group.elsewhere.is_some();
-            let right = "speed = surrogate supports no adaptive members and no members with several identities: use speed = real";
+            let right = "speed = surrogate supports no adaptive members and no members with \
+                         several identities: use speed = real";
             let one = group.strategy.identities() == 1 && !adapts;
             Check::that(one, format!("population.{name}.strategy"), &name, right)?;
             let right =
@@ -191,8 +192,8 @@ impl Scenario {
         let others = self.population.values().filter(|group| !group.strategy.is_honest()).count();
         let all = members * u64::from(self.seeds.count) * (1 + others as u64);
         let right = format!(
-            "{members} members, and once more with each of {others} groups honest, are {all} in all simulations: at \
-             most {SURROGATE_GAMES_MAX}; set fewer seeds or members"
+            "{members} members, and once more with each of {others} groups honest, are {all} in \
+             all simulations: at most {SURROGATE_GAMES_MAX}; set fewer seeds or members"
         );
         let fine = all <= SURROGATE_GAMES_MAX;
         Check::that(fine, "seeds.count", &self.seeds.count, &right)?;
@@ -229,8 +230,8 @@ impl Scenario {
         )?;
         let needed = u64::from(l.judged_rows) * u64::from(self.rounds);
         let right = format!(
-            "each of {} rounds uses up learning.judged_rows = {}: set at least {needed}, or lower one of \
-             them",
+            "each of {} rounds uses up learning.judged_rows = {}: set at least {needed}, or lower \
+             one of them",
             self.rounds, l.judged_rows
         );
         Check::that(
@@ -308,12 +309,13 @@ impl Scenario {
             self.population.values().map(|g| u64::from(g.count) * u64::from(g.rows[1])).sum();
         let (digits, all) = (u64::from(DIGITS), kept + held);
         let right = format!(
-            "members have up to {held} rows, test and holdout {kept}, and there are {digits} digits: lower them, or \
-             set learning.jitter above 0 to draw rows with replacement, each time with noise"
+            "members have up to {held} rows, test and holdout {kept}, and there are {digits} \
+             digits: lower them, or set learning.jitter above 0 to draw rows with replacement, \
+             each time with noise"
         );
         Check::that(l.jitter > 0.0 || all <= digits, "learning.jitter", &l.jitter, &right)?;
-        let right = "test and holdout rows leave no digits for members: with jitter, half of the digits are for \
-                     evaluation";
+        let right = "test and holdout rows leave no digits for members: with jitter, half of the \
+                     digits are for evaluation";
         Check::that(l.test_rows < DIGITS / 2, "learning.test_rows", &l.test_rows, right)
     }
 }
@@ -336,8 +338,8 @@ impl Scenario {
         let all: u64 = self.population.values().map(identities).sum();
         let numbers = parameters * all.min(u64::from(self.task.cohort));
         let right = format!(
-            "{parameters} parameters from each member of a cohort are too many numbers: at most {NUMBERS_MAX}; lower \
-             task.cohort or train a smaller model"
+            "{parameters} parameters from each member of a cohort are too many numbers: at most \
+             {NUMBERS_MAX}; lower task.cohort or train a smaller model"
         );
         Check::that(numbers <= NUMBERS_MAX, "learning.hidden", &numbers, &right)?;
         let t = &self.task;
@@ -352,7 +354,8 @@ impl Scenario {
         };
         let supply: f64 = t.budget + self.population.values().map(bonds).sum::<f64>();
         let right = format!(
-            "budget, bonds and endowments total {supply:e} florins: at most {SUPPLY_MAX:e}; lower task.bond_per_row"
+            "budget, bonds and endowments total {supply:e} florins: at most {SUPPLY_MAX:e}; lower \
+             task.bond_per_row"
         );
         Check::that(supply <= SUPPLY_MAX, "task.bond_per_row", &t.bond_per_row, &right)
     }

@@ -33,8 +33,8 @@ impl Scenario {
         if let Some(change) = changes.iter().find(|change| change.is_within("surrogate"))
             && scenario.speed.is_real()
         {
-            let why = "sets how a surrogate is fitted, but this scenario has speed = real: leave it out, or add \
-                       --set speed=surrogate";
+            let why = "sets how a surrogate is fitted, but this scenario has speed = real: leave \
+                       it out, or add --set speed=surrogate";
             return Err(ScenarioError::Change(format!("--set {} {why}", change.words())));
         }
         scenario.check()?;

@@ -163,7 +163,8 @@ impl Family {
                 key: format!("search.strategies.{}.{key}", self.name),
                 value: value.to_string(),
                 right: format!(
-                    "the first candidate has this value, so it must lie within parameters.{key} = {}",
+                    "the first candidate has this value, so it must lie within parameters.{key} = \
+                     {}",
                     span.words()
                 ),
             })
@@ -218,7 +219,8 @@ impl Scenario {
         Check::that(fine, "search.seeds", &seeds.count, right)?;
         let end = |seeds: Seeds| seeds.first.saturating_add(seeds.count.into());
         let apart = end(seeds) <= self.seeds.first || end(self.seeds) <= seeds.first;
-        let right = "must be disjoint from the scenario's own seeds: a candidate cannot be measured on the seeds that selected it";
+        let right = "must be disjoint from the scenario's own seeds: a candidate cannot be \
+                     measured on the seeds that selected it";
         Check::that(apart, "search.seeds.first", &seeds.first, right)?;
         let families = search.strategies.len();
         let right = "must be 1 to 64 strategies";

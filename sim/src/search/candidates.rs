@@ -119,7 +119,8 @@ mod tests {
     /// The distance between the best candidate and the maximum, at 0.3 and 0.8, of a test function.
     fn found(method: &str, tries: u32, seed: u64) -> f64 {
         let text = format!(
-            "population = 'a'\ntries = {tries}\nmethod = '{method}'\n[[strategies]]\nname = 'hill'\n\
+            "population = 'a'\ntries = {tries}\nmethod = '{method}'\n[[strategies]]\nname = \
+             'hill'\n\
              strategy = {{ act = 'backdoor', share = 0.0, boost = 0.0 }}\n\
              parameters = {{ 'strategy.boost' = [0.0, 1.0], 'strategy.share' = [0.0, 1.0] }}"
         );
@@ -147,7 +148,8 @@ mod tests {
     #[test]
     fn local_candidates_stay_near_the_best() {
         let text = "population = 'a'\ntries = 8\n[[strategies]]\nname = 'hill'\n\
-             strategy = { act = 'noise', scale = 8.0 }\nparameters = { 'strategy.scale' = [2.0, 12.0] }";
+                    strategy = { act = 'noise', scale = 8.0 }\nparameters = { 'strategy.scale' = \
+                    [2.0, 12.0] }";
         let search: Search = toml::from_str(text).unwrap();
         let mut plan = Plan::new(&search, 3);
         let first = plan.next();

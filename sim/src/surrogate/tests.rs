@@ -8,7 +8,8 @@ fn market() -> Scenario {
     let text = "name = \"tiny\"\nquestion = \"What?\"\nrounds = 20\nspeed = \"surrogate\"\n\
                 [seeds]\ncount = 1\n\
                 [surrogate]\nmembers = 32\nseeds = 3\nheld_out = 3\nerror_max = 0.35\n\
-                [learning]\nhidden = [16]\nepochs = 2\nholdout_rows = 1280\njudged_rows = 64\njitter = 0.1\n\
+                [learning]\nhidden = [16]\nepochs = 2\nholdout_rows = 1280\njudged_rows = \
+                64\njitter = 0.1\n\
                 [task]\nbudget = 300\ncohort = 400\n\
                 [population.honest]\ncount = 1500\nrows = [30, 80]\n\
                 [population.flipper]\ncount = 300\nrows = [80, 80]\n\
@@ -111,7 +112,8 @@ fn unsupported_scenarios_are_refused_for_a_surrogate() {
 
 #[test]
 fn default_surrogate_settings_are_accepted_without_a_surrogate() {
-    let text = "name = \"defaults\"\nquestion = \"Is it accepted?\"\nrounds = 1\nspeed = \"real\"\n[surrogate]\nmembers = 48\n\
+    let text = "name = \"defaults\"\nquestion = \"Is it accepted?\"\nrounds = 1\nspeed \
+                = \"real\"\n[surrogate]\nmembers = 48\n\
                 [population.honest]\ncount = 4\n";
     assert!(Scenario::read(text, &[]).unwrap().speed.is_real());
     let change = "surrogate.members=20".parse().unwrap();
@@ -124,8 +126,10 @@ fn default_surrogate_settings_are_accepted_without_a_surrogate() {
 
 #[test]
 fn a_member_that_misses_the_deadline_still_has_costs() {
-    let text = "name = \"late\"\nquestion = \"Who pays?\"\nrounds = 3\nspeed = \"surrogate\"\n[seeds]\ncount = 1\n\
-                [surrogate]\nheld_out = 1\n[learning]\nhidden = []\nholdout_rows = 90\njudged_rows = 30\n\
+    let text = "name = \"late\"\nquestion = \"Who pays?\"\nrounds = 3\nspeed \
+                = \"surrogate\"\n[seeds]\ncount = 1\n\
+                [surrogate]\nheld_out = 1\n[learning]\nhidden = []\nholdout_rows = 90\njudged_rows \
+                = 30\n\
                 [population.late]\ncount = 4\ncost = { per_megabyte = 100 }\n\
                 machine = { steps_per_second = 0.001 }\n[population.honest]\ncount = 4\n";
     let scenario = Scenario::read(text, &[]).unwrap();

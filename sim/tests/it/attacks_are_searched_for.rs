@@ -7,13 +7,15 @@ use florin_sim::search::{Attack, attack};
 fn searched(rule: &str, cost: f64, threads: usize) -> Attack {
     let text = format!(
         "name = 'search'\nquestion = 'What pays?'\nrounds = 4\n[seeds]\nfirst = 1\ncount = 4\n\
-         [learning]\nhidden = []\nholdout_rows = 240\njudged_rows = 60\n[mechanism]\nrule = '{rule}'\n\
+         [learning]\nhidden = []\nholdout_rows = 240\njudged_rows = 60\n[mechanism]\nrule = \
+         '{rule}'\n\
          [population.honest]\ncount = 4\nrows = [40, 60]\n\
          [population.other]\ncount = 1\nrows = [50, 50]\ncost = {{ per_step = {cost:?} }}\n\
          [search]\npopulation = 'other'\ntries = 5\nseeds = {{ first = 100, count = 2 }}\n\
          [[search.strategies]]\nname = 'lazy'\nstrategy = {{ act = 'lazy', share = 1.0 }}\n\
          parameters = {{ 'strategy.share' = [0.0, 1.0] }}\n\
-         [[search.strategies]]\nname = 'pair'\ncount = 2\nstrategy = {{ act = 'collude', noise = 1.0, size = 2 }}\n\
+         [[search.strategies]]\nname = 'pair'\ncount = 2\nstrategy = {{ act = 'collude', noise = \
+         1.0, size = 2 }}\n\
          [[search.strategies]]\nname = 'wrong'\nstrategy = {{ act = 'flip_labels', share = 1.0 }}"
     );
     let scenario = Scenario::read(&text, &[]).unwrap();

@@ -17,8 +17,9 @@ const LEARNING: &str = "[learning]\nholdout_rows = 360\njudged_rows = 60\nhidden
 #[test]
 fn a_market_waits_for_offline_members_and_completes_every_round() {
     let text = format!(
-        "rounds = 6\n[seeds]\ncount = 2\n[task]\ncohort_min = 3\n{LEARNING}\
-         [population.honest]\ncount = 5\nrows = [30, 60]\nonline = {{ pattern = 'often', share = 0.6 }}"
+        "rounds = 6\n[seeds]\ncount = 2\n[task]\ncohort_min = \
+         3\n{LEARNING}[population.honest]\ncount = 5\nrows = [30, 60]\nonline = {{ pattern = \
+         'often', share = 0.6 }}"
     );
     let results = ran(&text);
     for played in &results.played {
@@ -35,7 +36,8 @@ fn a_market_waits_for_offline_members_and_completes_every_round() {
 #[test]
 fn a_zero_update_is_distinguished_from_a_zero_model() {
     let text = format!(
-        "rounds = 3\n[seeds]\ncount = 1\n{LEARNING}[population.honest]\ncount = 3\nrows = [30, 60]\n\
+        "rounds = 3\n[seeds]\ncount = 1\n{LEARNING}[population.honest]\ncount = 3\nrows = [30, \
+         60]\n\
          online = {{ pattern = 'often', share = 0.4 }}\n\
          [population.idle]\ncount = 2\nstrategy = {{ act = 'idle' }}"
     );
@@ -46,9 +48,10 @@ fn a_zero_update_is_distinguished_from_a_zero_model() {
 #[test]
 fn token_pay_is_recorded_per_round_and_harmful_members_are_detected() {
     let text = format!(
-        "rounds = 6\n[seeds]\ncount = 1\n[mechanism]\nrule = 'tokenised'\n{LEARNING}\
-         [population.honest]\ncount = 4\nrows = [40, 80]\n\
-         [population.wrong]\ncount = 2\nrows = [60, 60]\nstrategy = {{ act = 'flip_labels', share = 1.0 }}"
+        "rounds = 6\n[seeds]\ncount = 1\n[mechanism]\nrule = \
+         'tokenised'\n{LEARNING}[population.honest]\ncount = 4\nrows = [40, 80]\n\
+         [population.wrong]\ncount = 2\nrows = [60, 60]\nstrategy = {{ act = 'flip_labels', share \
+         = 1.0 }}"
     );
     let results = ran(&text);
     for member in &results.played[0].members {
@@ -63,7 +66,8 @@ fn token_pay_is_recorded_per_round_and_harmful_members_are_detected() {
 fn identities_that_are_not_selected_cost_nothing() {
     let text = |cohort: u32| {
         read(&format!(
-            "rounds = 6\n[task]\ncohort = {cohort}\n{LEARNING}[population.honest]\ncount = 3\nrows = [30, 60]\n\
+            "rounds = 6\n[task]\ncohort = {cohort}\n{LEARNING}[population.honest]\ncount = 3\nrows \
+             = [30, 60]\n\
              [population.many]\ncount = 1\nrows = [80, 80]\ncost = {{ per_step = 1.0 }}\n\
              strategy = {{ act = 'sybil', ids = 8, how = 'disjoint' }}"
         ))
@@ -82,9 +86,10 @@ fn identities_that_are_not_selected_cost_nothing() {
 fn without_exclusion_no_update_is_excluded() {
     let text = |keep_out: bool| {
         format!(
-            "rounds = 6\n[seeds]\ncount = 2\n[task]\nkeep_out = {keep_out}\n{LEARNING}\
-             [population.honest]\ncount = 4\nrows = [40, 80]\n\
-             [population.wrong]\ncount = 2\nrows = [60, 60]\nstrategy = {{ act = 'flip_labels', share = 1.0 }}"
+            "rounds = 6\n[seeds]\ncount = 2\n[task]\nkeep_out = \
+             {keep_out}\n{LEARNING}[population.honest]\ncount = 4\nrows = [40, 80]\n\
+             [population.wrong]\ncount = 2\nrows = [60, 60]\nstrategy = {{ act = 'flip_labels', \
+             share = 1.0 }}"
         )
     };
     let excluded = |results: &Results| {
@@ -100,7 +105,8 @@ fn without_exclusion_no_update_is_excluded() {
 #[test]
 fn a_failed_criterion_reports_the_worst_seed() {
     let text = format!(
-        "rounds = 2\n[seeds]\nfirst = 3\ncount = 3\n{LEARNING}[population.honest]\ncount = 3\nrows = [30, 60]\n\
+        "rounds = 2\n[seeds]\nfirst = 3\ncount = 3\n{LEARNING}[population.honest]\ncount = 3\nrows \
+         = [30, 60]\n\
          [[pass]]\nmeasure = 'accuracy'\nat_least = 2"
     );
     let results = ran(&text);
