@@ -349,8 +349,8 @@ fn a_node_that_is_behind_denies_nothing() {
     let ledger = stage.through(node, Settings::default());
     ledger.resume(&stage.rich).unwrap();
     let error = ledger.settlement(TASK, Report::payout_id(TASK, Round(1))).unwrap_err();
-    assert!(error.to_string().contains("is behind"), "{error}");
-    assert!(ledger.balance(bob).unwrap_err().to_string().contains("is behind"));
+    assert!(error.to_string().contains("lags behind"), "{error}");
+    assert!(ledger.balance(bob).unwrap_err().to_string().contains("lags behind"));
 }
 
 /// A coordinator that posts whenever the arbiter looks.
