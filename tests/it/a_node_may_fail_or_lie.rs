@@ -22,12 +22,12 @@ fn a_node_that_is_away_for_a_while_costs_nobody_anything() {
     let mut all = market.everybody(task);
     market.wait_for(task, 1, Phase::Committing);
     gate.shut();
-    let told = || market.coordinator.said().contains("the node does not answer").then_some(());
+    let told = || market.coordinator.said().contains("the node is unreachable").then_some(());
     until("the coordinator misses its node", told);
     gate.open();
     market.wait_for(task, 2, Phase::Committing);
     gate.shut();
-    let misses = || market.coordinator.said().matches("the node does not answer").count() > 1;
+    let misses = || market.coordinator.said().matches("the node is unreachable").count() > 1;
     until("the coordinator misses its node again", || misses().then_some(()));
     gate.open();
     all.iter_mut().for_each(Process::finish);

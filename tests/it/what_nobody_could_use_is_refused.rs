@@ -36,8 +36,8 @@ fn contracts_that_are_no_market_are_refused_by_whoever_would_read_or_run_it() {
     let wrong = "WRONG_CONTRACTS";
     refused(&other(&market, |d| d.market = nobody), wrong, "where the market should be");
     refused(&other(&market, |d| d.registry = nobody), wrong, "where the registry should be");
-    refused(&other(&market, |d| d.token = nobody), wrong, "counts in");
-    refused(&other(&market, |d| d.market = real.token), wrong, "is no market");
+    refused(&other(&market, |d| d.token = nobody), wrong, "uses token");
+    refused(&other(&market, |d| d.market = real.token), wrong, "is not a market");
     let late = other(&market, |d| d.block = real.block + 1);
     refused(&late, "BAD_DEPLOYMENT", "existed before block");
     std::fs::write(market.file("bytes.toml"), [0xff, 0xfe, 0]).unwrap();
@@ -73,9 +73,9 @@ fn tokens_that_nobody_could_use_are_not_deployed() {
         assert!(!std::path::Path::new(&out).exists(), "no file is left in the way");
     };
     refused(&["--supply", "0"], "above zero");
-    refused(&["--supply", "5", "--holder", &nobody], "an account that has a key");
+    refused(&["--supply", "5", "--holder", &nobody], "an account with a key");
     refused(&["--token", &nobody], "no contract at");
-    refused(&["--token", &no_token], "is no ERC-20 token");
+    refused(&["--token", &no_token], "is not an ERC-20 token");
     let said = deploy(&[]).expect(2);
     assert!(said.err.contains("--token <ADDRESS>|--supply <AMOUNT>"), "{said:?}");
     // What a killed deployment leaves is not in the way of the next one.
@@ -91,7 +91,7 @@ fn tokens_are_not_sent_where_nobody_could_have_them_back() {
     for to in [Address::default(), real.token, real.market, real.registry] {
         let said = market.ask_as("ann", &["transfer", &to.to_string(), "1"]);
         let said = said.refused(1, "MEANINGLESS");
-        assert!(said.err.contains("back"), "{said:?}");
+        assert!(said.err.contains("lost"), "{said:?}");
     }
     let buyer = market.account("buyer").to_string();
     let said = market.ask_as("ann", &["transfer", "--json", &buyer, "1"]).expect(0).json();

@@ -249,7 +249,7 @@ impl EthereumLedger {
             return Err(Refusal::Insufficient { account: from, available, needed: value }.into());
         }
         if to == Address::default() {
-            let what = "a transfer to the zero address is irrecoverable: name another account";
+            let what = "tokens sent to the zero address are lost: name another account";
             return Err(Refusal::Meaningless(what.to_owned()).into());
         }
         let value = alloy_primitives::U256::from(value.units());

@@ -52,7 +52,7 @@ fn transfer(
     more_than_nothing(amount, "transfer")?;
     affordable(draft, from, amount)?;
     if to == NOBODY {
-        let what = "a transfer to the zero address is irrecoverable: name another account";
+        let what = "tokens sent to the zero address are lost: name another account";
         return Err(Refusal::Meaningless(what.to_owned()).into());
     }
     let (from, to) = (Account::Wallet(from), Account::Wallet(to));

@@ -170,7 +170,7 @@ fn a_transfer_that_reverts_is_not_sent_again_by_itself() {
         scene.set_florins(person.by.address(), fln(10));
         shows.store(true, Ordering::SeqCst);
         let error = sent.join().unwrap().unwrap_err();
-        assert!(error.to_string().contains("look how things stand"), "{error}");
+        assert!(error.to_string().contains("check the ledger's state"), "{error}");
     });
     ledger.resume(&person.by).unwrap();
     assert_eq!(scene.nonce(person.by.address(), "latest"), before + 1);

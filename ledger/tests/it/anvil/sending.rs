@@ -300,7 +300,7 @@ fn another_chain_or_address_is_recognised() {
     let empty = open(Deployment { market: Address([8; 20]), ..stage.deployment });
     assert!(empty.contains("has no contract at"), "{empty}");
     let token = open(Deployment { token: Address([8; 20]), ..stage.deployment });
-    assert!(token.contains("counts in"), "{token}");
+    assert!(token.contains("uses token"), "{token}");
 }
 
 #[test]
