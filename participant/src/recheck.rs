@@ -8,8 +8,8 @@ use florin_work::{Difference, draw_differs};
 use serde_json::Value;
 
 /// Returns the mismatches of `report` with its offer, the previous report and its own scores, in
-/// order. `exposed` are the holdout rows that earlier rounds disclosed. Does not verify the scores
-/// themselves: that requires the rows.
+/// order. The last argument are the holdout rows that earlier rounds disclosed. Does not verify the
+/// scores themselves: that requires the rows.
 ///
 /// ```text
 /// offer, report before ──┐

@@ -70,7 +70,7 @@ pub(crate) fn watch(command: &mut Command) -> Result<Result<(), String>, Failure
     Ok(if status.success() { Ok(()) } else { Err(last_lines(&said)) })
 }
 
-/// Runs a program and forwards its standard output, after passing each line to `see`.
+/// Runs a program and forwards its standard output, after passing each line to the callback.
 pub(crate) fn tee(command: &mut Command, mut see: impl FnMut(&str)) -> Result<ExitStatus, Failure> {
     let mut child = command
         .stdin(Stdio::null())

@@ -109,7 +109,7 @@ pub struct Participation {
 }
 
 /// Takes part in a task until it is over: registers, bonds, trains, submits updates, verifies
-/// reports, claims pay, and withdraws the bond. `tell` receives every event.
+/// reports, claims pay, and withdraws the bond. Every event goes to the callback.
 ///
 /// # Errors
 /// [`AgentError`]. After any of them, the same call continues where this one ended.

@@ -152,7 +152,7 @@ impl AuditError {
     }
 }
 
-/// Audits the reported rounds that `scrutiny` names, and the ledger. Calls `heard` after every
+/// Audits the reported rounds that the options select, and the ledger. Calls the callback after every
 /// audited round. The chain of reports is checked from round 1 in any case.
 ///
 /// # Errors

@@ -137,7 +137,7 @@ impl Client {
     /// read again, and the message is sent once more.
     ///
     /// # Errors
-    /// Those of `say`, or of reading the clock.
+    /// Those of the request, or of reading the clock.
     pub fn in_time<T>(
         &self,
         for_ms: u64,
