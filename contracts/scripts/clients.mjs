@@ -24,8 +24,7 @@ function must(what, got, wanted) {
   throw new Error(`${what}: got ${got}, expected ${wanted}`);
 }
 
-// ------------------------------------------------------------------------------------------------------------
-// chain
+// ------------------------------------------------------------------------------------------- chain
 
 // Starts anvil on a free port; it ends with this process.
 async function chain() {
@@ -83,8 +82,7 @@ async function refused(what, name, call) {
   must(what, error?.revert?.name ?? error, name);
 }
 
-// -------------------------------------------------------------------------------------------------------------
-// steps
+// ------------------------------------------------------------------------------------------- steps
 
 // The buyer only signs; another account sends the permit and the terms.
 async function open({ provider, people, token, market }) {
@@ -206,8 +204,7 @@ async function end({ provider, people, token, market }) {
   must("refunded", state.refunded, 900n * FLN - 3n);
 }
 
-// --------------------------------------------------------------------------------------------------------------
-// main
+// -------------------------------------------------------------------------------------------- main
 
 async function main() {
   const world = await begin(await chain());

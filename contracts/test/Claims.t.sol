@@ -130,8 +130,7 @@ contract ClaimsTest is World {
         claim(c);
     }
 
-    // ----------------------------------------------------------------------------------------------
-    // debits
+    // -------------------------------------------------------------------------------------- debits
 
     function test_a_debit_goes_from_the_bond_to_the_treasury() external {
         bond(ada, 10 * FLN);
@@ -191,8 +190,7 @@ contract ClaimsTest is World {
         vm.assertEq(market.bondOf(TASK, ada).amount, 7 * FLN, "bond");
     }
 
-    // ------------------------------------------------------------------------------------------------
-    // many
+    // ---------------------------------------------------------------------------------------- many
 
     function test_claim_many_equals_single_claims() external {
         settle(1, 30 * FLN, 0, 20 * FLN);
@@ -214,8 +212,7 @@ contract ClaimsTest is World {
         market.claimMany(both);
     }
 
-    // ----------------------------------------------------------------------------------------------
-    // fuzzed
+    // -------------------------------------------------------------------------------------- fuzzed
 
     function testFuzz_claims_in_any_order_pay_exactly_what_was_posted(
         uint64[8] memory pay,

@@ -63,8 +63,7 @@ contract HostileTest is World {
         vm.assertEq(silent.balanceOf(ada), 30, "paid");
     }
 
-    // -----------------------------------------------------------------------------------------------
-    // hooks
+    // --------------------------------------------------------------------------------------- hooks
 
     /// @dev A market with a hook token; the puppet has a balance and a claim of 30 in round 1.
     function haunted() private {

@@ -145,8 +145,7 @@ contract SettlementsTest is World {
         post(1, 0, 0, 0);
     }
 
-    // ------------------------------------------------------------------------------------------
-    // finalising
+    // ---------------------------------------------------------------------------------- finalising
 
     function test_a_settlement_is_final_after_its_window_and_not_before() external {
         post(1, "a", 30, 5);
@@ -213,8 +212,7 @@ contract SettlementsTest is World {
         vm.assertEq(task().root, "b", "root");
     }
 
-    // ------------------------------------------------------------------------------------------
-    // cancelling
+    // ---------------------------------------------------------------------------------- cancelling
 
     function test_the_arbiter_cancels_a_settlement_and_all_later_ones() external {
         post(1, "a", 10, 0);

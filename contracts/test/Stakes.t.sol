@@ -173,8 +173,7 @@ contract StakesTest is World {
         vm.assertEq(market.stakeOf(ada).release, release, "pledged already");
     }
 
-    // ------------------------------------------------------------------------------------------------
-    // slash
+    // --------------------------------------------------------------------------------------- slash
 
     function test_only_the_arbiter_slashes_and_only_in_an_open_task() external {
         bond(ada, 10 * FLN);

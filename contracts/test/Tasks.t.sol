@@ -120,7 +120,7 @@ contract TasksTest is World {
         claim(adasClaim(1, 0, 1));
     }
 
-    // ---------------------------------------------------------------------------------------- by
+    // ------------------------------------------------------------------------------------------ by
     // signature
 
     function signed(Terms memory t, uint64 deadline) private view returns (bytes memory) {
@@ -211,8 +211,7 @@ contract TasksTest is World {
         );
     }
 
-    // ----------------------------------------------------------------------------------------------
-    // closing
+    // ------------------------------------------------------------------------------------- closing
 
     function test_the_coordinator_closes_at_any_time_and_the_rest_is_refunded() external {
         open();

@@ -24,8 +24,7 @@ import {
 /// own calls of `transfer` and `transferFrom` lower its balance. For *liveness*: a transfer to an
 /// honest account does not revert. Deposits of a token that charges a fee on transfer are rejected.
 interface IMarket is IMarketEvents, IRefusals {
-    // --------------------------------------------------------------------------------------------------
-    // views
+    // --------------------------------------------------------------------------------------- views
 
     /// @notice The ERC-20 token of all amounts.
     function token() external view returns (IERC20);
@@ -64,8 +63,7 @@ interface IMarket is IMarketEvents, IRefusals {
     /// `deadline`.
     function openTaskDigest(Terms calldata terms, uint64 deadline) external view returns (bytes32);
 
-    // --------------------------------------------------------------------------------------------------
-    // tasks
+    // --------------------------------------------------------------------------------------- tasks
 
     /// @notice Opens a task and locks its budget in escrow.
     /// @dev Effects: moves `data + infrastructure` from the buyer; emits `TaskOpened`.
@@ -95,8 +93,7 @@ interface IMarket is IMarketEvents, IRefusals {
         external
         returns (uint128 refund);
 
-    // --------------------------------------------------------------------------------------------
-    // settlements
+    // --------------------------------------------------------------------------------- settlements
 
     /// @notice Posts a round's settlement. It becomes final after the challenge window.
     /// @dev Effects: moves `head`; emits `SettlementPosted`. Repeating exactly the last active
@@ -137,8 +134,7 @@ interface IMarket is IMarketEvents, IRefusals {
         external
         returns (uint256 count);
 
-    // -------------------------------------------------------------------------------------------------
-    // claims
+    // -------------------------------------------------------------------------------------- claims
 
     /// @notice Pays an account the difference between the total of the final root and the total
     /// already paid, and debits its bond by the difference between the root's debits and those
@@ -166,8 +162,7 @@ interface IMarket is IMarketEvents, IRefusals {
     /// @return amounts the amounts paid by this call, in the order of the claims.
     function claimMany(Claim[] calldata items) external returns (uint128[] memory amounts);
 
-    // --------------------------------------------------------------------------------------------------
-    // bonds
+    // --------------------------------------------------------------------------------------- bonds
 
     /// @notice Adds to the sender's bond in a task; cancels a running unbonding.
     /// @dev Effects: moves `amount` from the sender; emits `Bonded`.
@@ -192,8 +187,7 @@ interface IMarket is IMarketEvents, IRefusals {
     /// @return amount the amount returned.
     function withdrawBond(bytes32 id) external returns (uint128 amount);
 
-    // -------------------------------------------------------------------------------------------------
-    // stakes
+    // -------------------------------------------------------------------------------------- stakes
 
     /// @notice Adds to the sender's stake; cancels a running unstaking.
     /// @dev Effects: moves `amount` from the sender; emits `Staked`.

@@ -66,8 +66,7 @@ contract Handler is Actors {
         }
     }
 
-    // -----------------------------------------------------------------------------------------------
-    // actions
+    // ------------------------------------------------------------------------------------- actions
 
     function wait(uint256 seconds_) external watched(false) {
         vm.warp(block.timestamp + 1 + seconds_ % 90);
@@ -239,8 +238,7 @@ contract Handler is Actors {
         vm.assertEq(token.balanceOf(buyer) - before, refund, "to the buyer");
     }
 
-    // ------------------------------------------------------------------------------------------------
-    // inside
+    // -------------------------------------------------------------------------------------- inside
 
     function _finals(bytes32 id) private view returns (uint256) {
         return stands[id].length - market.task(id).pending;
