@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use crate::failure::Failure;
 use crate::process;
 
-/// The oldest cargo-deny that reads our lock file and our deny.toml.
+/// The oldest cargo-deny that reads the lock file and deny.toml.
 const OLDEST: (u32, u32) = (0, 18);
 
 /// `cargo xtask deny`.
