@@ -1,9 +1,9 @@
-//! As much of a Cargo.toml as the rules need: who it is, and whom it uses.
+//! The parts of a Cargo.toml that the rules need: the crate's name and its dependencies.
 
-/// One crate's manifest.
+/// The manifest of a crate.
 pub(crate) struct Manifest {
     pub(crate) name: String,
-    /// Dependencies of every kind and target, by the name of the crate they come from.
+    /// Dependencies of every kind and target, by crate name.
     pub(crate) dependencies: Vec<String>,
     pub(crate) has_workspace_lints: bool,
 }
@@ -39,7 +39,8 @@ impl Manifest {
     }
 }
 
-/// `[dependencies]`, `[dev-dependencies]`, `[target.….build-dependencies]`; not the workspace's list.
+/// `[dependencies]`, `[dev-dependencies]`, `[target.….build-dependencies]`; not
+/// `[workspace.dependencies]`.
 fn is_dependencies(section: &str) -> bool {
     section.ends_with("dependencies") && !section.starts_with("workspace")
 }
