@@ -120,8 +120,7 @@ contract TasksTest is World {
         claim(adasClaim(1, 0, 1));
     }
 
-    // ------------------------------------------------------------------------------------------ by
-    // signature
+    // -------------------------------------------------------------------------------- by signature
 
     function signed(Terms memory t, uint64 deadline) private view returns (bytes memory) {
         (uint8 v, bytes32 r, bytes32 s) =
