@@ -6,7 +6,7 @@
 //! | hold an account | [`Wallet`] | a keystore v3 file that Ethereum tools can read |
 //! | take part in a task | [`participate`] | local rows, and an engine that trains on them |
 //! | do verifiable work for pay | [`provide`] | a stake, and an engine that evaluates |
-//! | claim pay, withdraw deposits | [`claim`], [`return_bond`], [`return_stake`] | proofs, the ledger |
+//! | claim pay, withdraw deposits | [`claim`], [`return_bond`], [`return_stake`] | proofs, ledger |
 //! | list earnings with reasons | [`statements`], [`balance`] | |
 //! | verify a task | [`audit_task`], [`audit_round`], [`recheck`] | public data only |
 //!

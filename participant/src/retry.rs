@@ -61,9 +61,9 @@ impl Passing for UntilSeen {
     }
 }
 
-/// Calls `attempt` until it succeeds, fails permanently, exceeds the policy's total wait, or shutdown
-/// is requested; then returns the last error. `attempt` must be idempotent if its response can be
-/// lost. Calls the callback for every failure that is followed by a retry.
+/// Calls `attempt` until it succeeds, fails permanently, exceeds the total wait of the policy, or
+/// shutdown is requested; then returns the last error. `attempt` must be idempotent if its response
+/// can be lost. Calls the callback for every failure that is followed by a retry.
 ///
 /// # Errors
 /// The last error of `attempt`.

@@ -7,7 +7,7 @@
 //! | killed after | recovered from | effect of the restart |
 //! |---|---|---|
 //! | bonding | the bond on the ledger | only the missing amount is bonded |
-//! | writing the residual | only `residual.safetensors` | training runs again, with the same bytes |
+//! | writing the residual | only `residual.safetensors` | training runs again: same result |
 //! | training | `update.safetensors` | training does not run again |
 //! | recording | the guard's record | the same commit is signed and sent again |
 //! | the upload | the coordinator's state | the same upload gets the same receipt |

@@ -152,8 +152,8 @@ impl AuditError {
     }
 }
 
-/// Audits the reported rounds that the options select, and the ledger. Calls the callback after every
-/// audited round. The chain of reports is checked from round 1 in any case.
+/// Audits the reported rounds that the options select, and the ledger. Calls the callback after
+/// every audited round. The chain of reports is checked from round 1 in any case.
 ///
 /// # Errors
 /// [`AuditError`] if the audit could not be completed.
