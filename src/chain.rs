@@ -31,8 +31,8 @@ pub(crate) fn endpoint(rpc: &str) -> anyhow::Result<Arc<HttpEndpoint>> {
 /// The error message if a node does not answer its first request.
 pub(crate) fn no_node(endpoint: &dyn Endpoint) -> String {
     format!(
-        "{} does not answer as an Ethereum node: check that it runs, and that its URL is right (http or https, host, \
-         port, key)",
+        "{} does not answer as an Ethereum node: check that it runs, and that its URL is right \
+         (http or https, host, port, key)",
         endpoint.name()
     )
 }
@@ -60,8 +60,8 @@ pub(crate) fn check_history(
     let endpoint: Arc<dyn Endpoint> = endpoint.clone();
     if ethereum::began_earlier(&endpoint, deployment)? {
         let message = format!(
-            "the market at {} existed before block {}, which its deployment file names: write the block of its \
-             creation, as a block explorer shows it",
+            "the market at {} existed before block {}, which its deployment file names: write the \
+             block of its creation, as a block explorer shows it",
             deployment.market, deployment.block
         );
         return Err(Failure::input("BAD_DEPLOYMENT", message).into());
@@ -124,7 +124,8 @@ pub(crate) fn new_deployment_file(path: &Path) -> anyhow::Result<File> {
         Err(TryLockError::Error(error)) => return Err(error).with_context(|| shown.to_string()),
     }
     if file.metadata().with_context(|| shown.to_string())?.len() > 0 {
-        let what = "already exists: name another file, or move this one away if its deployment is not needed";
+        let what = "already exists: name another file, or move this one away if its deployment is \
+            not needed";
         return Err(exists(what).into());
     }
     Ok(file)
@@ -136,8 +137,8 @@ pub(crate) fn new_deployment_file(path: &Path) -> anyhow::Result<File> {
 /// Those of any file.
 pub(crate) fn write_deployment(mut file: &File, deployment: &Deployment) -> anyhow::Result<()> {
     let text = format!(
-        "# A Florin market on Ethereum: use it with `florin coordinate --ledger ethereum --deployment` and with \
-         --deployment of the other commands.\n{}",
+        "# A Florin market on Ethereum: use it with `florin coordinate --ledger ethereum \
+         --deployment` and with --deployment of the other commands.\n{}",
         toml::to_string(deployment)?
     );
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all())?;
@@ -169,8 +170,8 @@ pub(crate) fn deployment_of(
     let told = Deployment { chain: market.chain, token, market: contract, registry, block };
     if told.market() != market {
         let message = format!(
-            "the coordinator names the contract {contract} on chain {}, but the genesis {} of its market belongs to \
-             other contracts: do not send it anything",
+            "the coordinator names the contract {contract} on chain {}, but the genesis {} of its \
+             market belongs to other contracts: do not send it anything",
             market.chain, market.genesis
         );
         return Err(Failure::no("WRONG_MARKET", message).into());
@@ -179,7 +180,8 @@ pub(crate) fn deployment_of(
     let known = read_deployment(file)?;
     if known.market() != market {
         let message = format!(
-            "the coordinator's market is the contract {contract} on chain {}, but {} names {} on chain {}",
+            "the coordinator's market is the contract {contract} on chain {}, but {} names {} on \
+             chain {}",
             market.chain,
             file.display(),
             known.market,

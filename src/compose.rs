@@ -70,8 +70,8 @@ pub(crate) fn ledger_of(
 fn embedded(client: &Client, url: &str, node: &NodeArg) -> anyhow::Result<Box<dyn Ledger>> {
     if node.rpc.is_some() || node.deployment.is_some() {
         let message = format!(
-            "the market at {url} has an embedded ledger: remove --rpc and --deployment (or FLORIN_RPC and \
-             FLORIN_DEPLOYMENT), which are for a market on Ethereum"
+            "the market at {url} has an embedded ledger: remove --rpc and --deployment (or \
+             FLORIN_RPC and FLORIN_DEPLOYMENT), which are for a market on Ethereum"
         );
         return Err(Failure::input("NODE_NOT_NEEDED", message).into());
     }
@@ -80,7 +80,8 @@ fn embedded(client: &Client, url: &str, node: &NodeArg) -> anyhow::Result<Box<dy
     if ledger.market() != market {
         let (chain, genesis) = (ledger.market().chain, ledger.market().genesis);
         let message = format!(
-            "the coordinator's ledger has chain {chain} and genesis {genesis}, but its market has genesis {}",
+            "the coordinator's ledger has chain {chain} and genesis {genesis}, but its market has \
+             genesis {}",
             market.genesis
         );
         return Err(Failure::no("WRONG_MARKET", message).into());
@@ -91,7 +92,8 @@ fn embedded(client: &Client, url: &str, node: &NodeArg) -> anyhow::Result<Box<dy
 /// Opens the contracts that the coordinator names, through the user's node or the suggested one.
 ///
 /// # Errors
-/// `NO_NODE`, `BAD_URL`, `WRONG_CHAIN`, `WRONG_CONTRACTS`, `WRONG_MARKET`, `BAD_DEPLOYMENT`, `LEDGER_UNAVAILABLE`.
+/// `NO_NODE`, `BAD_URL`, `WRONG_CHAIN`, `WRONG_CONTRACTS`, `WRONG_MARKET`, `BAD_DEPLOYMENT`,
+/// `LEDGER_UNAVAILABLE`.
 fn ethereum(
     client: &Client,
     info: &EthereumInfo,

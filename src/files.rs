@@ -24,8 +24,9 @@ pub(crate) fn allow(connections_max: usize) -> anyhow::Result<()> {
     }
     let most = maximum.or(current).unwrap_or_default();
     let message = format!(
-        "connections_max = {connections_max} needs {needed} open files, but the limit of this process is {most}: \
-         raise the limit (LimitNOFILE= for systemd, `ulimit -n` in a shell), or lower connections_max"
+        "connections_max = {connections_max} needs {needed} open files, but the limit of this \
+         process is {most}: raise the limit (LimitNOFILE= for systemd, `ulimit -n` in a shell), or \
+         lower connections_max"
     );
     Err(Failure::input("FILES_LIMIT", message).into())
 }

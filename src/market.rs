@@ -114,7 +114,8 @@ impl Market {
         let hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
         if !hex || digits.len() < ID_DIGITS_MIN || digits.len() > 64 {
             let message = format!(
-                "{text:?} is not a task id: write its 64 hexadecimal digits, or at least the first {ID_DIGITS_MIN}"
+                "{text:?} is not a task id: write its 64 hexadecimal digits, or at least the first \
+                 {ID_DIGITS_MIN}"
             );
             return Err(Failure::input("BAD_ID", message).into());
         }
@@ -137,8 +138,8 @@ fn config(at: &MarketArg) -> anyhow::Result<ClientConfig> {
         None => Trust::system(),
         Some(_) if !at.market.starts_with("https://") => {
             let message = format!(
-                "--certificate (FLORIN_CERTIFICATE) needs an https:// address, but {} is not encrypted: any host on \
-                 the path could read and change the traffic",
+                "--certificate (FLORIN_CERTIFICATE) needs an https:// address, but {} is not \
+                 encrypted: any host on the path could read and change the traffic",
                 at.market
             );
             return Err(Failure::input("CERTIFICATE_NOT_NEEDED", message).into());

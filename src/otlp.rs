@@ -108,7 +108,8 @@ impl Collector {
         match trouble {
             None => self.told.store(false, Ordering::Relaxed),
             Some(why) if !self.told.swap(true, Ordering::Relaxed) => {
-                tracing::warn!(%at, why, "the collector does not accept spans; they are dropped until it does");
+                tracing::warn!(%at, why, "the collector does not accept spans; they are dropped \
+                    until it does");
             }
             Some(_) => {}
         }

@@ -72,9 +72,9 @@ pub(crate) struct Statement {
 /// `florin audit`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The audit does not trust the coordinator. It fetches models, updates, holdout rows and \
-    signatures, checks each digest, recomputes every value, and compares the result with the report and \
-    with the ledger."
+    after_help = "The audit does not trust the coordinator. It fetches models, updates, holdout \
+        rows and signatures, checks each digest, recomputes every value, and compares the result \
+        with the report and with the ledger."
 )]
 pub(crate) struct Audit {
     /// Task id, or its first digits (6 or more)

@@ -47,7 +47,8 @@ pub(crate) struct TaskCheck {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  florin task publish digits.toml --market http://127.0.0.1:7700 \
-    --wallet buyer.json\n\nPublishing the same file again resumes an interrupted publication; the budget is locked only once."
+        --wallet buyer.json\n\nPublishing the same file again resumes an interrupted publication; \
+        the budget is locked only once."
 )]
 pub(crate) struct TaskPublish {
     /// The task file

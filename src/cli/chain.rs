@@ -81,9 +81,9 @@ pub(crate) struct ChainArg {
 #[derive(Debug, Args)]
 #[command(
     group = clap::ArgGroup::new("counted_in").args(["token", "supply"]).required(true),
-    after_help = "Example:\n  florin ledger deploy --rpc http://127.0.0.1:8545 --wallet deployer.json \
-    --supply 1000000 --out deployment.toml\n\nThe wallet pays the gas and has no power over the \
-    contracts afterwards. The contracts have no owner."
+    after_help = "Example:\n  florin ledger deploy --rpc http://127.0.0.1:8545 --wallet \
+        deployer.json --supply 1000000 --out deployment.toml\n\nThe wallet pays the gas and has no \
+        power over the contracts afterwards. The contracts have no owner."
 )]
 pub(crate) struct LedgerDeploy {
     /// RPC endpoint of a node of the chain, such as http://127.0.0.1:8545
@@ -121,8 +121,9 @@ pub(crate) struct LedgerStatus {
 /// `florin ledger verify`
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  florin ledger verify --data market/\n  florin ledger verify \
-    --deployment deployment.toml --rpc http://127.0.0.1:8545\n\nAn embedded chain is replayed from its genesis. \
-    On Ethereum all state is rebuilt from events and compared with the state of the contracts.")]
+    --deployment deployment.toml --rpc http://127.0.0.1:8545\n\nAn embedded chain is replayed from \
+    its genesis. On Ethereum all state is rebuilt from events and compared with the state of the \
+    contracts.")]
 pub(crate) struct LedgerVerify {
     /// Embedded ledger: the coordinator's data folder, or a ledger file
     #[arg(long, value_name = "DIR")]

@@ -9,9 +9,10 @@ use super::JsonArg;
 /// `florin backup`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  florin backup backups/monday --data market/\n\nA coordinator that is running on the \
-    data folder makes the backup itself, without interruption. A backup does not contain the wallet, the passphrase, \
-    the TLS keys or, on Ethereum, the wallet's outbox: back them up separately."
+    after_help = "Example:\n  florin backup backups/monday --data market/\n\nA coordinator that is \
+        running on the data folder makes the backup itself, without interruption. A backup does \
+        not contain the wallet, the passphrase, the TLS keys or, on Ethereum, the wallet's outbox: \
+        back them up separately."
 )]
 pub(crate) struct Backup {
     /// New folder for the backup
@@ -27,8 +28,9 @@ pub(crate) struct Backup {
 /// `florin restore`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  florin restore backups/monday --data market-again/\n\nThe backup is read back in full \
-    before the data folder gets its name. Never run two coordinators of one market: stop the old one for good first."
+    after_help = "Example:\n  florin restore backups/monday --data market-again/\n\nThe backup is \
+        read back in full before the data folder gets its name. Never run two coordinators of one \
+        market: stop the old one for good first."
 )]
 pub(crate) struct Restore {
     /// Folder of the backup

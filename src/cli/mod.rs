@@ -44,7 +44,8 @@ pub(crate) use wallet::{Wallet, WalletExport, WalletImport, WalletNew, WalletSho
     max_term_width = 100,
     arg_required_else_help = true,
     after_help = "Start with `florin demo`: a complete market on this machine, in a minute.\n\
-        Exit codes: 0 = success · 1 = check failed or request refused · 2 = wrong input · 3 = internal or system error"
+        Exit codes: 0 = success · 1 = check failed or request refused · 2 = wrong input · 3 = \
+        internal or system error"
 )]
 pub(crate) struct Cli {
     /// The command to run.

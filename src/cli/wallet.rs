@@ -39,8 +39,8 @@ pub(crate) struct WalletNew {
 /// `florin wallet import`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The phrase or key is read from a prompt on a terminal, and from standard input otherwise. \
-    It is never a flag, because other users of the machine can read flags."
+    after_help = "The phrase or key is read from a prompt on a terminal, and from standard input \
+        otherwise. It is never a flag, because other users of the machine can read flags."
 )]
 pub(crate) struct WalletImport {
     /// Path of the new key file; never overwritten

@@ -17,8 +17,9 @@ use crate::failure::{Exit, Failure};
 /// The line that anvil prints once it listens.
 const LISTENING: &str = "Listening on ";
 /// The remedy if anvil is missing.
-pub(crate) const REMEDY: &str = "`cargo xtask demo --ledger ethereum` installs anvil from npm; otherwise install Foundry \
-                                 (https://getfoundry.sh), or set the path with --anvil or FLORIN_ANVIL";
+pub(crate) const REMEDY: &str = "`cargo xtask demo --ledger ethereum` installs anvil from npm; \
+    otherwise install Foundry (https://getfoundry.sh), or set the path with --anvil or \
+    FLORIN_ANVIL";
 /// Timeout of anvil's start.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Interval of the checks that anvil still runs.

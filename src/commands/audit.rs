@@ -58,7 +58,8 @@ fn say(audit: &RoundAudit) {
                 format!("; path scores and coalition check differ by {:.1} %", 100.0 * apart)
             });
             format!(
-                "{scores} of {of_scores} scores, {worths} of {of_worths} coalition values recomputed{apart}"
+                "{scores} of {of_scores} scores, {worths} of {of_worths} coalition values \
+                 recomputed{apart}"
             )
         }
         None if audit.recomputed => "recomputed".to_owned(),
@@ -121,8 +122,8 @@ fn say_what_escapes(found: &AuditReport, spot: Spot) {
         .map(|(share, escapes)| format!("{:.0} % forged: {:.1} %", 100.0 * share, 100.0 * escapes))
         .collect();
     anstream::println!(
-        "{NOTE}If the coordinator had forged a fraction of a round's scores, {fewest} random draws would \
-         miss all of them with a probability of at most: {}. Seed {}.{NOTE:#}",
+        "{NOTE}If the coordinator had forged a fraction of a round's scores, {fewest} random draws \
+         would miss all of them with a probability of at most: {}. Seed {}.{NOTE:#}",
         chances.join("; "),
         spot.seed
     );

@@ -119,7 +119,8 @@ fn gpu() -> Option<Finding> {
         state: State::Note,
         found: format!("no GPU ({})", tried.join("; ")),
         advice: format!(
-            "optional; to use a GPU, set FLORIN_TORCH_CUDA to the lib folder of a PyTorch {} with CUDA",
+            "optional; to use a GPU, set FLORIN_TORCH_CUDA to the lib folder of a PyTorch {} with \
+             CUDA",
             probe.version
         ),
     })
@@ -171,7 +172,8 @@ fn data_folder(folder: &Path) -> Finding {
         let advice = if compose::chain_file(folder).exists() {
             format!("verify its ledger with `florin ledger verify --data {found}`")
         } else {
-            "it contains no ledger: verify a ledger on Ethereum with `florin ledger verify --market URL`"
+            "it contains no ledger: verify a ledger on Ethereum with `florin ledger verify \
+             --market URL`"
                 .to_owned()
         };
         return Finding { what: "data folder", state: State::Good, found, advice };

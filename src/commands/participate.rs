@@ -64,7 +64,8 @@ pub(super) fn say(event: &Event) {
         Event::BondHeld { until } => {
             let until = show::date(*until);
             anstream::println!(
-                "{style}the bond is locked until {until}, so that pending deductions can still be applied{style:#}"
+                "{style}the bond is locked until {until}, so that pending deductions can still be \
+                 applied{style:#}"
             );
         }
         event => anstream::println!("{style}{event}{style:#}"),

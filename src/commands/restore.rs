@@ -31,8 +31,8 @@ pub(super) fn run(arguments: &Restore) -> anyhow::Result<Exit> {
     show_manifest(&made, arguments.json)?;
     if !arguments.json.json {
         show::hint(
-            "The backup is complete. Start the coordinator on this folder with the same wallet. The folder does not \
-             contain anything acknowledged after the backup.",
+            "The backup is complete. Start the coordinator on this folder with the same wallet. \
+             The folder does not contain anything acknowledged after the backup.",
         );
     }
     Ok(Exit::Done)
@@ -66,7 +66,8 @@ fn in_order(
             let (found, said) = (identity.market.genesis, manifest.identity.market.genesis);
             let (by, of) = (identity.coordinator, manifest.identity.coordinator);
             format!(
-                "folder: it belongs to coordinator {by} in market {found}, but the manifest names {of} in market {said}"
+                "folder: it belongs to coordinator {by} in market {found}, but the manifest names \
+                 {of} in market {said}"
             )
         }
         None if (findings.records, findings.chain) != (manifest.records, manifest.chain) => {

@@ -40,8 +40,8 @@ fn keep_out_of_contracts(place: &LedgerInfo, to: Address) -> anyhow::Result<()> 
         return Ok(());
     }
     let message = format!(
-        "{to} is one of the market's contracts, and tokens sent to it are lost: budgets, bonds and stakes are \
-         deposited by `florin task publish`, `participate` and `provide`"
+        "{to} is one of the market's contracts, and tokens sent to it are lost: budgets, bonds and \
+         stakes are deposited by `florin task publish`, `participate` and `provide`"
     );
     Err(Failure::no("MEANINGLESS", message).into())
 }

@@ -89,14 +89,16 @@ fn new(arguments: &WalletNew) -> anyhow::Result<Exit> {
     made(&wallet, &arguments.file);
     if shown {
         anstream::println!(
-            "\n{NOTE}Recovery phrase. It is shown only now and is not stored: write it down on paper.\n\
+            "\n{NOTE}Recovery phrase. It is shown only now and is not stored: write it down on \
+             paper.\n\
              Anyone who has it controls this account.{NOTE:#}\n\n  {}\n",
             phrase.reveal()
         );
     } else {
         show::hint(
-            "The recovery phrase was not printed, because the output is not a terminal (use --show-phrase to print it). \
-             Without the key file and its passphrase this account is lost.",
+            "The recovery phrase was not printed, because the output is not a terminal (use \
+             --show-phrase to print it). Without the key file and its passphrase this account is \
+             lost.",
         );
     }
     Ok(Exit::Done)

@@ -236,7 +236,8 @@ impl Play {
             view = next;
             if changed.elapsed() > STANDSTILL {
                 let message = format!(
-                    "nothing has changed for {} s in round {} of {rounds}; the coordinator's log ends with:\n{}",
+                    "nothing has changed for {} s in round {} of {rounds}; the coordinator's log \
+                     ends with:\n{}",
                     STANDSTILL.as_secs(),
                     view.round,
                     self.children.told("coordinator")

@@ -91,14 +91,14 @@ impl OnChain {
         let style = |clean: bool| if clean { GOOD } else { BAD };
         let mark = style(differing == 0);
         anstream::println!(
-            "{HEAD}Events{HEAD:#}   state rebuilt from events: {compared} values of the contracts compared, \
-             {mark}{differing} mismatches{mark:#}"
+            "{HEAD}Events{HEAD:#}   state rebuilt from events: {compared} values of the contracts \
+             compared, {mark}{differing} mismatches{mark:#}"
         );
         let Twin { events, compared, differences } = &self.twin;
         let mark = style(differences.is_empty());
         anstream::println!(
-            "{HEAD}Replay{HEAD:#}   {events} events replayed on an embedded ledger: {compared} balances \
-             compared, {mark}{} mismatches{mark:#}",
+            "{HEAD}Replay{HEAD:#}   {events} events replayed on an embedded ledger: {compared} \
+             balances compared, {mark}{} mismatches{mark:#}",
             differences.len()
         );
         for line in differences {

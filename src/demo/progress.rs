@@ -87,7 +87,8 @@ fn in_words(report: &Report) -> anyhow::Result<String> {
     let paid = Amount::total(report.lines.iter().map(|line| line.payout))?;
     let excluded = valuation.scores.iter().filter(|score| score.excluded).count();
     Ok(format!(
-        "round {:>3}   loss {} → {}   accuracy {:>6}   {} updates, {excluded} excluded   {:>8} FLN paid",
+        "round {:>3}   loss {} → {}   accuracy {:>6}   {} updates, {excluded} excluded   {:>8} FLN \
+         paid",
         round.0,
         short(valuation.loss_before_nano),
         short(metrics.loss_after_nano),

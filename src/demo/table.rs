@@ -10,7 +10,8 @@ pub(super) fn print(outcome: &Outcome) -> anyhow::Result<()> {
     people(outcome).print();
     let (before, after) = outcome.accuracy();
     anstream::println!(
-        "\n{HEAD}Model{HEAD:#}    accuracy {:.1} % → {GOOD}{:.1} %{GOOD:#} on {} test rows that were never used in the market",
+        "\n{HEAD}Model{HEAD:#}    accuracy {:.1} % → {GOOD}{:.1} %{GOOD:#} on {} test rows that \
+         were never used in the market",
         100.0 * before,
         100.0 * after,
         outcome.test.2
@@ -81,8 +82,8 @@ fn money(outcome: &Outcome) -> anyhow::Result<()> {
     let balances = outcome.balances()?;
     let (mark, style) = if balances { ("exactly", GOOD) } else { ("NOT EQUAL", BAD) };
     anstream::println!(
-        "{HEAD}Money{HEAD:#}    {} deposited = {} data + {} infrastructure + {} refunded + {} locked \
-         ({style}{mark}{style:#})",
+        "{HEAD}Money{HEAD:#}    {} deposited = {} data + {} infrastructure + {} refunded + {} \
+         locked ({style}{mark}{style:#})",
         money.deposited,
         money.data_paid,
         money.infrastructure_paid,
@@ -100,7 +101,8 @@ fn audit(outcome: &Outcome) {
     let (rounds, differences) = (outcome.audit.0, &outcome.audit.1);
     let style = if differences.is_empty() { GOOD } else { BAD };
     anstream::println!(
-        "{HEAD}Audit{HEAD:#}    audit: {rounds} of {} rounds recomputed, {style}{} mismatches{style:#}",
+        "{HEAD}Audit{HEAD:#}    audit: {rounds} of {} rounds recomputed, {style}{} \
+         mismatches{style:#}",
         outcome.rounds,
         differences.len()
     );

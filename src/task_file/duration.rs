@@ -11,7 +11,8 @@ const MS_PER_DAY: u64 = 86_400_000;
 pub(crate) fn parse_ms(text: &str) -> Result<u64, String> {
     let wrong = || {
         format!(
-            "{text:?} is not a duration: write a number and a unit (ms, s, min, h, d), for example \"90 s\""
+            "{text:?} is not a duration: write a number and a unit (ms, s, min, h, d), for example \
+             \"90 s\""
         )
     };
     let mut total = 0u64;
@@ -69,7 +70,8 @@ pub(crate) fn parse_moment(text: &str, now: Tick) -> Result<Tick, String> {
     }
     parse_date(text).ok_or_else(|| {
         format!(
-            "{text:?} is neither a duration nor a date: write \"7 d\", \"2030-01-31\" or \"2030-01-31T18:00\" (UTC)"
+            "{text:?} is neither a duration nor a date: write \"7 d\", \"2030-01-31\" or \
+             \"2030-01-31T18:00\" (UTC)"
         )
     })
 }

@@ -320,7 +320,8 @@ fn format(section: Option<&FormatSection>) -> Result<UpdateFormat, Problem> {
     match (kind, permille) {
         (FormatKind::TopK, Some(permille)) => Ok(UpdateFormat::TopK { permille: *permille }),
         (FormatKind::TopK, None) => {
-            let right = "the kind \"top_k\" requires this key: write 1 to 500 thousandths of the parameters";
+            let right = "the kind \"top_k\" requires this key: write 1 to 500 thousandths of the \
+                parameters";
             Err(Problem::key(KEY, "nothing", right))
         }
         (_, Some(permille)) => {
@@ -343,8 +344,8 @@ fn commit_to(rows: Dataset, per_round: Option<u32>, rounds: u32) -> Result<Holdo
     let shared = count.checked_div(rounds).unwrap_or_default();
     if per_round.is_none() && rounds > 0 && shared < 2 && count >= 2 {
         let right = format!(
-            "{rounds} rounds need at least 2 rows each, and each row is used in only one round: use at least {} \
-             rows, or at most {} rounds",
+            "{rounds} rounds need at least 2 rows each, and each row is used in only one round: \
+             use at least {} rows, or at most {} rounds",
             u64::from(rounds) * 2,
             count / 2
         );

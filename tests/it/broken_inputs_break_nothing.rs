@@ -40,7 +40,7 @@ fn a_planted_panic_is_found_in_every_target_and_its_input_is_added_to_the_corpus
         ("settings", ": use 100 to"),
         ("task_file", "unknown field"),
         ("csv", "must name the columns"),
-        ("idx", "its header calls for"),
+        ("idx", "its header declares"),
         ("keystore", "must be a power of two"),
     ] {
         let call = ["fuzz", "--seconds", "60", "--corpus", &at, "--target", target];

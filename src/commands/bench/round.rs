@@ -58,7 +58,8 @@ fn check_settled(client: &Client, task: TaskId) -> anyhow::Result<()> {
         if report.outcome != RoundOutcome::Settled || entries != PARTICIPANTS.len() {
             let all = PARTICIPANTS.len();
             bail!(
-                "round {round} has {entries} of {all} updates and is {:?}, so the measurement is void",
+                "round {round} has {entries} of {all} updates and is {:?}, so the measurement is \
+                 void",
                 report.outcome
             );
         }

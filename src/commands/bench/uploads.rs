@@ -94,7 +94,8 @@ fn fitting(count: u64, bytes: u64) -> anyhow::Result<u64> {
     let fits = (free / bytes.max(1)).saturating_sub(2) / 3;
     ensure!(
         fits > 0,
-        "the disk has {free} free bytes besides {SPARE}, but one upload of {bytes} bytes needs five times its size"
+        "the disk has {free} free bytes besides {SPARE}, but one upload of {bytes} bytes needs \
+         five times its size"
     );
     if fits < count {
         let note = show::NOTE;

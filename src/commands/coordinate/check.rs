@@ -89,7 +89,8 @@ fn of_chain(file: &Path, found: &Verification, identity: Identity) -> Finding {
     let owner = owner_of(found);
     if owner != identity {
         let what = format!(
-            "it belongs to market {} and coordinator {}, but the folder to market {} and coordinator {}",
+            "it belongs to market {} and coordinator {}, but the folder to market {} and \
+             coordinator {}",
             owner.market.genesis, owner.coordinator, identity.market.genesis, identity.coordinator
         );
         return Finding::bad("ledger", "LEDGER_FOREIGN", what);

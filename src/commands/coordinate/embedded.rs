@@ -25,8 +25,8 @@ pub(super) fn open(
 ) -> anyhow::Result<(Arc<dyn Ledger>, LedgerPlace, Copier)> {
     let node = &arguments.node;
     if node.rpc.is_some() || node.deployment.is_some() || arguments.public_rpc.is_some() {
-        let message = "--rpc, --public-rpc and --deployment (FLORIN_RPC, FLORIN_DEPLOYMENT) need --ledger ethereum: \
-                       the embedded ledger has no node";
+        let message = "--rpc, --public-rpc and --deployment (FLORIN_RPC, FLORIN_DEPLOYMENT) need \
+            --ledger ethereum: the embedded ledger has no node";
         return Err(Failure::input("NODE_NOT_NEEDED", message).into());
     }
     make_chain_once(arguments, data, wallet)?;
@@ -59,7 +59,8 @@ fn make_chain_once(arguments: &Coordinate, data: &Path, wallet: &Wallet) -> anyh
     }
     let Some(Beginning { chain, created, allocations }) = beginning else {
         let message = format!(
-            "there is no ledger in {} yet: set the initial balances with --allocate ADDRESS=AMOUNT or --genesis FILE",
+            "there is no ledger in {} yet: set the initial balances with --allocate ADDRESS=AMOUNT \
+             or --genesis FILE",
             data.display()
         );
         return Err(Failure::input("NO_GENESIS", message).into());

@@ -31,8 +31,8 @@ pub(super) fn open(
     wallet: &Wallet,
 ) -> anyhow::Result<Opened> {
     if arguments.genesis.is_some() || !arguments.allocate.is_empty() {
-        let message = "--genesis and --allocate are for the embedded ledger: on Ethereum the token exists already, so \
-                       remove them";
+        let message = "--genesis and --allocate are for the embedded ledger: on Ethereum the token \
+            exists already, so remove them";
         return Err(Failure::input("NO_GENESIS_HERE", message).into());
     }
     let missing = |flag: &str, what: &str| {
@@ -72,8 +72,8 @@ fn only_one(outbox: &Path, market: Market) -> anyhow::Result<File> {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => {
             let message = format!(
-                "a coordinator of this market already runs with this wallet ({shown} is locked): stop it first; its \
-                 data folder has the market's rounds"
+                "a coordinator of this market already runs with this wallet ({shown} is locked): \
+                 stop it first; its data folder has the market's rounds"
             );
             Err(Failure::input("COORDINATOR_RUNS", message).into())
         }
@@ -94,7 +94,8 @@ fn suggested(rpc: &str, public: Option<&String>) -> Option<String> {
     }
     if chain::seems_secret(rpc) {
         tracing::warn!(
-            "--rpc may contain a secret, so it is not published: set a node for clients with --public-rpc"
+            "--rpc may contain a secret, so it is not published: set a node for clients with \
+             --public-rpc"
         );
         return None;
     }

@@ -127,7 +127,8 @@ fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     florin_coordinator::listen(address).map_err(|error| match error.kind() {
         std::io::ErrorKind::AddrInUse => {
             let message = format!(
-                "{address} is in use by another process: stop it, or choose another port with --listen"
+                "{address} is in use by another process: stop it, or choose another port with \
+                 --listen"
             );
             Failure::input("PORT_IN_USE", message).into()
         }
@@ -191,8 +192,9 @@ fn announce(
         && let Some(tls) = tls
     {
         anstream::println!(
-            "This certificate is self-signed. Give its file to participants, who use it with --certificate {} and can \
-             compare the fingerprint above. Never share the key next to it.",
+            "This certificate is self-signed. Give its file to participants, who use it with \
+             --certificate {} and can compare the fingerprint above. Never share the key next to \
+             it.",
             tls.certificate().display()
         );
     }

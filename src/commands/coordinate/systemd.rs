@@ -39,7 +39,8 @@ impl Systemd {
         match bound {
             Ok(socket) => Self { socket: Some(socket), alive_every },
             Err(error) => {
-                tracing::warn!(address, %error, "NOTIFY_SOCKET cannot be used: systemd receives no notifications");
+                tracing::warn!(address, %error, "NOTIFY_SOCKET cannot be used: systemd receives no \
+                    notifications");
                 Self::default()
             }
         }

@@ -33,7 +33,8 @@ pub(super) fn verify(data: &Path, json: JsonArg) -> anyhow::Result<Exit> {
         return Ok(Exit::Done);
     }
     anstream::println!(
-        "{}OK.{:#} Replaying {} blocks with {} transactions from the genesis gives exactly the stored state.",
+        "{}OK.{:#} Replaying {} blocks with {} transactions from the genesis gives exactly the \
+         stored state.",
         show::GOOD,
         show::GOOD,
         found.blocks,

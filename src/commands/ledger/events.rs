@@ -67,8 +67,8 @@ pub(super) fn verify(chain: &ChainArg, json: JsonArg) -> anyhow::Result<Exit> {
 fn print(found: &Verification) {
     if found.differing == 0 {
         anstream::println!(
-            "{}OK.{:#} {} events give exactly the state of the contract: {} values of {} tasks are equal, and the \
-             contract holds the tokens.",
+            "{}OK.{:#} {} events give exactly the state of the contract: {} values of {} tasks are \
+             equal, and the contract holds the tokens.",
             show::GOOD,
             show::GOOD,
             found.survey.books.events,
@@ -89,8 +89,8 @@ fn print(found: &Verification) {
     }
     if !found.surplus.is_zero() {
         anstream::println!(
-            "{NOTE}The contract holds {} FLN more than its accounts own. They were sent by a plain transfer and cannot \
-             be recovered.{NOTE:#}",
+            "{NOTE}The contract holds {} FLN more than its accounts own. They were sent by a plain \
+             transfer and cannot be recovered.{NOTE:#}",
             show::fln(found.surplus)
         );
     }

@@ -44,8 +44,8 @@ impl Found {
                     Market::connect(&MarketArg { market: url.clone(), trust, node: node.clone() })?;
                 let LedgerInfo::Ethereum(info) = market.client().ledger() else {
                     let message = format!(
-                        "the market at {url} has an embedded ledger: run `florin ledger verify --data` on the machine \
-                         of its coordinator"
+                        "the market at {url} has an embedded ledger: run `florin ledger verify \
+                         --data` on the machine of its coordinator"
                     );
                     return Err(Failure::input("NOT_ON_ETHEREUM", message).into());
                 };
@@ -55,8 +55,8 @@ impl Found {
             }
             (None, Some(file)) => (chain::read_deployment(file)?, None),
             (None, None) => {
-                let message = "no market: give its contracts with --deployment, or its coordinator with --market; for an \
-                               embedded ledger use `florin ledger verify --data`";
+                let message = "no market: give its contracts with --deployment, or its coordinator \
+                    with --market; for an embedded ledger use `florin ledger verify --data`";
                 return Err(Failure::input("NO_MARKET", message).into());
             }
         };

@@ -12,8 +12,8 @@ const SHOWN: usize = 3;
 pub(super) fn print(results: &Results) {
     let Some(first) = results.fits.first().map(|fitted| &fitted.fit) else { return };
     anstream::println!(
-        "\n{HEAD}scores are sampled from a surrogate{HEAD:#} {DIM}fitted to {} with {} and {}, validated \
-         on {}{DIM:#}",
+        "\n{HEAD}scores are sampled from a surrogate{HEAD:#} {DIM}fitted to {} with {} and {}, \
+         validated on {}{DIM:#}",
         counted(first.seeds.len() as u64 * 2, "real game"),
         counted(first.members.into(), "member"),
         counted(first.rounds.into(), "round"),
@@ -42,16 +42,16 @@ fn beyond(fitted: &Fitted, results: &Results) {
     let Fitted { fit, lowest_loss, .. } = fitted;
     if fitted.is_drawn_on() {
         anstream::println!(
-            "  {NOTE}losses down to {lowest_loss:.4} were sampled, but the fitted games end at {:.4}: lower losses are \
-             extrapolated{NOTE:#}",
+            "  {NOTE}losses down to {lowest_loss:.4} were sampled, but the fitted games end at \
+             {:.4}: lower losses are extrapolated{NOTE:#}",
             fit.curve.lowest()
         );
     }
     let groups = results.scenario.population.keys().zip(&fit.groups);
     for (name, _) in groups.filter(|(_, group)| group.spreads.told_apart == 0) {
         anstream::println!(
-            "  {NOTE}no member of {name} submitted enough updates in the fitted games to be distinguished: its members \
-             are sampled alike{NOTE:#}"
+            "  {NOTE}no member of {name} submitted enough updates in the fitted games to be \
+             distinguished: its members are sampled alike{NOTE:#}"
         );
     }
 }
@@ -59,7 +59,8 @@ fn beyond(fitted: &Fitted, results: &Results) {
 fn one(fit: &Fit) {
     if !fit.is_of_something() {
         anstream::println!(
-            "  {BAD}no update of the fitted games had a positive value: the surrogate cannot be fitted{BAD:#}"
+            "  {BAD}no update of the fitted games had a positive value: the surrogate cannot be \
+             fitted{BAD:#}"
         );
         return;
     }

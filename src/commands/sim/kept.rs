@@ -29,8 +29,8 @@ impl Kept {
         let bytes = || {
             let unreadable = |error: std::io::Error| {
                 let why = format!(
-                    "cannot read this program's own file: {error}; a sweep needs it to recognise its own \
-                     results. Build from a clean checkout, or run the program from a file"
+                    "cannot read this program's own file: {error}; a sweep needs it to recognise \
+                     its own results. Build from a clean checkout, or run the program from a file"
                 );
                 Failure::fault("PROGRAM_UNREADABLE", why)
             };

@@ -116,7 +116,8 @@ fn no_run(folder: &Path) -> anyhow::Result<()> {
 }
 
 fn in_the_way(folder: &Path) -> anyhow::Error {
-    let why = "contains something other than the results of this experiment: give a new folder with --out, or remove it";
+    let why = "contains something other than the results of this experiment: give a new folder \
+        with --out, or remove it";
     Failure::input("RESULTS_IN_THE_WAY", format!("{} {why}", folder.display())).into()
 }
 

@@ -49,8 +49,8 @@ fn by_this_program(game: &Game) -> anyhow::Result<()> {
     }
     let commit = game.commit.trim_end_matches("-changed");
     let why = format!(
-        "{game} was played by commit {}, but this program is built from {}: check out {commit} (`git checkout \
-         {commit}`), build it, and replay again",
+        "{game} was played by commit {}, but this program is built from {}: check out {commit} \
+         (`git checkout {commit}`), build it, and replay again",
         game.commit, PROGRAM.commit
     );
     Err(Failure::input("REPLAY_OTHER_COMMIT", why).into())

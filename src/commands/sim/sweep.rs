@@ -142,7 +142,8 @@ fn grid(vary: &[String]) -> anyhow::Result<Vec<Point>> {
         }
         if more.len() > POINTS_MAX {
             let why = format!(
-                "{} combinations, but at most {POINTS_MAX} are allowed (also with --draw): give fewer values",
+                "{} combinations, but at most {POINTS_MAX} are allowed (also with --draw): give \
+                 fewer values",
                 more.len()
             );
             return Err(wrong(&why).into());

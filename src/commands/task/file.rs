@@ -51,7 +51,8 @@ pub(super) fn check(arguments: &TaskCheck) -> anyhow::Result<Exit> {
     describe(&ready.spec)?;
     say_shared(&ready);
     show::hint(
-        "\nNothing was published. Publish with `florin task publish`; a published task cannot be changed.",
+        "\nNothing was published. Publish with `florin task publish`; a published task cannot be \
+         changed.",
     );
     Ok(Exit::Done)
 }
@@ -128,7 +129,8 @@ pub(super) fn say_shared(ready: &Ready) {
     if ready.shared {
         let each = ready.spec.holdout.per_round;
         show::hint(&format!(
-            "\nThe file does not set holdout.per_round: the rounds share its rows equally, {each} each."
+            "\nThe file does not set holdout.per_round: the rounds share its rows equally, {each} \
+             each."
         ));
     }
 }

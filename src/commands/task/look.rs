@@ -86,7 +86,8 @@ fn rounds(reports: &[Report]) -> anyhow::Result<Table> {
 fn money(books: &TaskState) -> anyhow::Result<()> {
     let locked = books.data_locked.plus(books.infrastructure_locked)?;
     anstream::println!(
-        "{} deposited = {} paid for data + {} paid for infrastructure + {} refunded + {} locked (FLN)",
+        "{} deposited = {} paid for data + {} paid for infrastructure + {} refunded + {} locked \
+         (FLN)",
         show::fln(books.terms.data.plus(books.terms.infrastructure)?),
         show::fln(books.data_paid),
         show::fln(books.infrastructure_paid),

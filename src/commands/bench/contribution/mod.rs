@@ -200,8 +200,9 @@ fn real_rounds(
         valued.push(format!("{count} of {} with n = {}", series.task.model, series.players));
     }
     measured.extent = format!(
-        "{} instances of each game of 10 players and {} of 20; real rounds: {}, of which {} were evaluated by all \
-         estimators, and all by `path` and `odd`; up to {} s of processor time for each estimator on each game",
+        "{} instances of each game of 10 players and {} of 20; real rounds: {}, of which {} were \
+         evaluated by all estimators, and all by `path` and `odd`; up to {} s of processor time \
+         for each estimator on each game",
         extent.instances[0].1,
         extent.instances[1].1,
         valued.join(", "),
