@@ -88,7 +88,7 @@ impl fmt::Display for EngineKind {
 
 /// Creates an engine of this kind. `threads` is the number of threads of a single operation; one is
 /// best for small models and for many participants on one machine. The pure Rust engine uses them
-/// for independent rows.
+/// only for directional derivatives.
 pub fn engine(kind: EngineKind, threads: usize) -> Result<Box<dyn Engine>, EngineError> {
     if threads == 0 || threads > THREADS_MAX {
         return Err(EngineError::Threads { threads });
