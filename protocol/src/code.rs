@@ -58,7 +58,7 @@ codes! {
     NotRegistered = "NOT_REGISTERED",
     /// The sender is not enrolled in the task.
     NotEnrolled = "NOT_ENROLLED",
-    /// The sender is not invited to this round.
+    /// The sender is not selected for this round.
     NotSelected = "NOT_SELECTED",
     /// The sender's bond is too small.
     BondTooSmall = "BOND_TOO_SMALL",

@@ -5,7 +5,7 @@
 //! * **Task** ([`TaskSpec`]): model, data schema, rules, deadlines and budget. Immutable; its
 //!   digest is its id.
 //! * **Registration** ([`Registration`]): binds a wallet and a node key; each signs for the other.
-//! * **Offer** ([`Offer`]): the coordinator's signed invitation to one round: base model, deadlines
+//! * **Offer** ([`Offer`]): the coordinator's signed offer of one round: base model, deadlines
 //!   and pool.
 //! * **Commit** ([`Commit`]): a signed commitment to the digest of an update, made before any
 //!   update can be read.

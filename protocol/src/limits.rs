@@ -2,7 +2,7 @@
 
 /// Participants enrolled in one task.
 pub const ENROLLED_MAX: usize = 10_000;
-/// Participants invited to one round (target and over-selection).
+/// Participants selected for one round (target and over-selection).
 pub const COHORT_MAX: u32 = 1_024;
 /// Rounds of one task.
 pub const ROUNDS_MAX: u32 = 100_000;

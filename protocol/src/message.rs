@@ -25,7 +25,7 @@ pub struct Scope {
     pub round: Round,
 }
 
-/// A participant's request to be invited to the rounds of a task; signed by its node key.
+/// A participant's request to be selected for the rounds of a task; signed by its node key.
 /// Idempotent.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
@@ -44,7 +44,7 @@ impl Canonical for Enrol {
     const DOMAIN: &'static str = "florin v1 enrol";
 }
 
-/// The coordinator's invitation to one round; signed by its node key.
+/// The coordinator's offer of one round to the selected participants; signed by its node key.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Offer {
@@ -55,7 +55,7 @@ pub struct Offer {
     /// Digest of the preceding round's report; the task's id in round 1. Chains the rounds of a
     /// task.
     pub previous: Digest,
-    /// The invited participants, ascending.
+    /// The selected participants, ascending.
     pub cohort: Vec<Address>,
     /// Start of the round.
     pub opened: Tick,
@@ -159,7 +159,7 @@ impl Canonical for Receipt {
     const DOMAIN: &'static str = "florin v1 receipt";
 }
 
-/// Why an invited participant has no accepted update in a round.
+/// Why a selected participant has no accepted update in a round.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]

@@ -238,7 +238,7 @@ pub struct Report {
     pub commits: Vec<(Address, Digest)>,
     /// The accepted updates, ascending by sender.
     pub entries: Vec<Entry>,
-    /// Invited participants without an accepted update, and why.
+    /// Selected participants without an accepted update, and why.
     pub missing: Vec<(Address, Missing)>,
     /// Scores of the updates; absent in an abandoned round.
     pub valuation: Option<Valuation>,

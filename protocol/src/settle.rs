@@ -26,7 +26,7 @@ pub struct Closing<'a> {
     pub commits: &'a [(Address, Digest)],
     /// The accepted updates, ascending by sender.
     pub entries: &'a [Entry],
-    /// Invited participants without an accepted update, and why.
+    /// Selected participants without an accepted update, and why.
     pub missing: &'a [(Address, Missing)],
     /// The holdout rows that evaluate the round, from [`crate::draw_rows`]; empty if there are too
     /// few updates.

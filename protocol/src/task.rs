@@ -145,7 +145,7 @@ pub struct RoundRules {
     pub cohort_min: u32,
     /// Target number of updates; the commit phase ends early when it is reached.
     pub cohort_target: u32,
-    /// Participants invited beyond the target, to compensate for stragglers.
+    /// Participants selected beyond the target, to compensate for stragglers.
     pub over_selection: u32,
     /// How long the first round waits for `cohort_target` participants before it starts with
     /// `cohort_min`.
@@ -476,7 +476,7 @@ impl RoundRules {
         self.train_ms.saturating_add(self.reveal_ms).saturating_add(self.value_ms)
     }
 
-    /// Number of participants invited to a round: target plus over-selection.
+    /// Number of participants selected for a round: target plus over-selection.
     #[must_use]
     pub const fn asked(&self) -> u32 {
         match self.cohort_target.checked_add(self.over_selection) {

@@ -207,7 +207,7 @@ impl World {
         carry_out(&self.inputs(&self.drawn(), &self.shown()), &mut Reference::new()).unwrap()
     }
 
-    /// Invited participants without an entry.
+    /// Selected participants without an entry.
     fn missing(&self) -> Vec<(Address, Missing)> {
         let came = |who: &Address| self.entries.iter().any(|entry| entry.sender == *who);
         let cohort = self.offer.cohort.iter();
