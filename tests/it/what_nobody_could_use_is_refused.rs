@@ -34,8 +34,8 @@ fn contracts_that_are_no_market_are_refused_by_every_command() {
     };
     let nobody = Address([8; 20]);
     let wrong = "WRONG_CONTRACTS";
-    refused(&other(&market, |d| d.market = nobody), wrong, "where the market should be");
-    refused(&other(&market, |d| d.registry = nobody), wrong, "where the registry should be");
+    refused(&other(&market, |d| d.market = nobody), wrong, "the address of the market");
+    refused(&other(&market, |d| d.registry = nobody), wrong, "the address of the registry");
     refused(&other(&market, |d| d.token = nobody), wrong, "uses token");
     refused(&other(&market, |d| d.market = real.token), wrong, "is not a market");
     let late = other(&market, |d| d.block = real.block + 1);
