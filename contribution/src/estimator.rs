@@ -173,7 +173,7 @@ pub enum ValuationError {
     },
     /// The system of equations is singular.
     #[error(
-        "`{estimator}`: the system of equations of {equations} coalitions is singular; raise the budget"
+        "`{estimator}`: the equations of {equations} coalitions are singular; raise the budget"
     )]
     Singular {
         /// The estimator's name.

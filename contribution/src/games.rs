@@ -152,7 +152,7 @@ impl Table {
         if players > PLAYERS_MAX || worths.len() != 1 << players {
             let got = worths.len();
             return Err(GameError::new(format!(
-                "{got} values for {players} players; give 2^players, for at most {PLAYERS_MAX} players"
+                "{got} values for {players} players; give 2^players, with players ≤ {PLAYERS_MAX}"
             )));
         }
         Ok(Self { players, worths })

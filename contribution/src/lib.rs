@@ -6,11 +6,11 @@
 //! randomness of its own, and it reads the clock only if a run has a time limit. The seed is an
 //! argument, sums have one fixed order, and the same game gives the same bits.
 //!
-//! * [`Game`] and [`SmoothGame`] are the interface between an estimator and a game; [`AffineGame`] is
-//!   the game of a training round.
+//! * [`Game`] and [`SmoothGame`] are the interface between an estimator and a game; [`AffineGame`]
+//!   is the game of a training round.
 //! * [`Estimator`] is the trait of the estimators in the table below; [`value`] runs one of them.
-//! * [`value_round`] values a round of the market; [`to_nano`] is the only conversion from floats to
-//!   integers.
+//! * [`value_round`] values a round of the market; [`to_nano`] is the only conversion from floats
+//!   to integers.
 //!
 //! # A game of your own
 //!

@@ -181,7 +181,8 @@ impl Iterator for Pairs {
     fn next(&mut self) -> Option<Coalition> {
         let pair = match self.first.pop() {
             Some(pair) if !self.seen.contains(&pair) => pair,
-            Some(_) => return self.next(), // with two players, both single-player pairs are the same pair
+            // With two players, both single-player pairs are the same pair.
+            Some(_) => return self.next(),
             None => {
                 let size = self.turn()?;
                 self.fresh(size)

@@ -34,7 +34,7 @@ pub enum EngineKind {
 pub enum EngineError {
     /// This build has no libtorch.
     #[error(
-        "this program was built without libtorch: build with the feature `torch`, or use `reference`"
+        "this program was built without libtorch: enable the feature `torch`, or use `reference`"
     )]
     NoTorch,
     /// libtorch found no usable GPU.

@@ -114,7 +114,7 @@ pub enum CoalitionError {
     },
     /// A mask is invalid.
     #[error(
-        "coalition {at}: {got} words: must be {expected} for {players} players, without bits beyond them"
+        "coalition {at}: {got} words: must be {expected} for {players} players, without other bits"
     )]
     Mask {
         /// Index in the batch, from 0.

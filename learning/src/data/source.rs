@@ -48,8 +48,8 @@ pub enum DataSource {
 /// The text is not a data source.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error(
-    "`{given}` is not a data source: {why}; use `digits`, `idx:IMAGES,LABELS`, `cifar10:FILE[,FILE…]`, \
-     `csv:FILE#LABEL` or `florin:FILE`"
+    "`{given}` is not a data source: {why}; use `digits`, `idx:IMAGES,LABELS`, \
+     `cifar10:FILE[,FILE…]`, `csv:FILE#LABEL` or `florin:FILE`"
 )]
 pub struct SourceError {
     given: String,

@@ -75,7 +75,8 @@ pub enum DecodeError {
     },
     /// Tensors overlap, leave gaps, or are not as long as their shape.
     #[error(
-        "tensor `{name}` has the offsets {begin}..{end}: tensors must be contiguous, without gaps or overlaps"
+        "tensor `{name}` has the offsets {begin}..{end}: tensors must be contiguous, without gaps or \
+         overlaps"
     )]
     WrongOffsets {
         /// Its name.
@@ -87,8 +88,8 @@ pub enum DecodeError {
     },
     /// The tensors are right, but the header is not canonical.
     #[error(
-        "the tensors are right, but not in canonical form: write them in the model's order, without \
-         metadata, see docs/protocol.md"
+        "the tensors are right, but not in canonical form: write them in the model's order, \
+         without metadata, see docs/protocol.md"
     )]
     NotCanonical,
     /// A number is NaN or infinite.
@@ -101,7 +102,8 @@ pub enum DecodeError {
     },
     /// The scale of quantised numbers is neither 0 nor a normal positive number.
     #[error(
-        "tensor `{tensor}` has scale {got:e}: must be 0, or positive and normal with 127 times it finite"
+        "tensor `{tensor}` has scale {got:e}: must be 0, or positive and normal with 127 times \
+         it finite"
     )]
     WrongScale {
         /// The tensor's name.
@@ -111,8 +113,8 @@ pub enum DecodeError {
     },
     /// The scale of quantised numbers is not the smallest possible one.
     #[error(
-        "tensor `{tensor}` has scale {scale:e} and the largest code {largest}: the largest code must be \
-         {needed}"
+        "tensor `{tensor}` has scale {scale:e} and the largest code {largest}: the largest \
+         code must be {needed}"
     )]
     LooseScale {
         /// The tensor's name.
