@@ -518,7 +518,8 @@ pub trait Ledger: Send + Sync {
     /// buyer's money locked), `Limit`.
     fn post(&self, by: &dyn Signer, settlement: &Settlement) -> Result<Posted, LedgerError>;
 
-    /// Cancels a settlement, and every later one of the task, within its window; `by` must be the task's arbiter.
+    /// Cancels a settlement, and every later one of the task, within its window; `by` must be the
+    /// task's arbiter.
     /// Refused: `UnknownTask`, `NotAllowed`, `Missing`, `WindowClosed`.
     fn cancel(&self, by: &dyn Signer, task: TaskId, payout: PayoutId) -> Result<TxId, LedgerError>;
 

@@ -70,7 +70,7 @@ impl Transaction {
         .0
     }
 
-    /// Signs it.
+    /// Signs the transaction.
     ///
     /// # Errors
     /// [`SignError`] from the wallet.
@@ -86,7 +86,7 @@ impl Transaction {
 pub struct SignedTransaction {
     /// The transaction.
     pub transaction: Transaction,
-    /// Over [`Transaction::hash`].
+    /// The signature of [`Transaction::hash`].
     pub signature: WalletSignature,
 }
 

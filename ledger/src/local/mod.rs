@@ -83,7 +83,8 @@ impl LocalChain {
     /// Creates a new chain's file atomically: it appears at `path` complete or not at all.
     ///
     /// # Errors
-    /// [`ChainError::Exists`], [`ChainError::BadGenesis`], [`ChainError::Full`] or [`ChainError::Io`].
+    /// [`ChainError::Exists`], [`ChainError::BadGenesis`], [`ChainError::Full`] or
+    /// [`ChainError::Io`].
     pub fn create(path: &Path, genesis: &Genesis) -> Result<Market, ChainError> {
         if let Some(fault) = genesis.fault() {
             return Err(ChainError::BadGenesis(fault));
