@@ -66,8 +66,8 @@ pub struct TaskState {
     /// Participants that were selected and did not deliver. Such a participant is selected again
     /// only after it has enrolled again, and then from the given round on.
     pub sitting_out: BTreeMap<Address, Option<Round>>,
-    /// Pledged providers that have asked for work. A provider that had received the last work order
-    /// and did not submit a record for it is not among them.
+    /// Pledged providers that have asked for work. A provider that had asked before the last work
+    /// order ended, and did not submit a record for it, is not among them.
     pub providers: BTreeSet<Address>,
     /// The task's stage.
     pub stage: Stage,
