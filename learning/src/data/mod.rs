@@ -66,7 +66,10 @@ pub enum DatasetError {
         width: usize,
     },
     /// The number of features does not match the rows.
-    #[error("{features} features for {rows} rows of {width}: must be {expected}", expected = rows * width)]
+    #[error(
+        "{features} features for {rows} rows of {width}: must be {expected}",
+        expected = rows * width
+    )]
     Shape {
         /// Features given.
         features: usize,

@@ -81,8 +81,8 @@ pub enum PartitionError {
     },
     /// The number of pieces is 0 or exceeds the rows.
     #[error(
-        "{pieces} pieces for each of {shards} shards of {rows} rows: must be at least 1, and at most \
-         the number of rows in total"
+        "{pieces} pieces for each of {shards} shards of {rows} rows: must be at least 1, and at \
+         most the number of rows in total"
     )]
     Pieces {
         /// Pieces per shard.

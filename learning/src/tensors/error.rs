@@ -75,8 +75,8 @@ pub enum DecodeError {
     },
     /// Tensors overlap, leave gaps, or are not as long as their shape.
     #[error(
-        "tensor `{name}` has the offsets {begin}..{end}: tensors must be contiguous, without gaps or \
-         overlaps"
+        "tensor `{name}` has the offsets {begin}..{end}: tensors must be contiguous, without gaps \
+         or overlaps"
     )]
     WrongOffsets {
         /// Its name.

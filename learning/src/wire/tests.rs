@@ -293,7 +293,8 @@ proptest! {
                     Format::Int8 => largest(own) / 127.0 * (1.0 + 127.0 * 2.0 * f32::EPSILON),
                     Format::TopK { .. } => residual.as_ref().unwrap()[at].abs(),
                 };
-                prop_assert!((value - meant).abs() <= most, "{:?} {}: {} for {}", format, at, value, meant);
+                let near = (value - meant).abs() <= most;
+                prop_assert!(near, "{:?} {}: {} for {}", format, at, value, meant);
             }
             if let Some(residual) = residual {
                 let both = values.iter().zip(&residual).map(|(sent, left)| sent + left);
@@ -307,7 +308,8 @@ proptest! {
 
     #[test]
     fn a_decoded_norm_is_within_the_limit_and_close_to_it(
-        delta in prop::collection::vec(-1e3_f32..1e3, 6), max in 1e-3_f64..1e3, seed in any::<u64>(),
+        delta in prop::collection::vec(-1e3_f32..1e3, 6), max in 1e-3_f64..1e3,
+        seed in any::<u64>(),
     ) {
         for format in ALL {
             let bytes = encode(&small(), format, &delta, max, seed).unwrap().bytes;
@@ -323,7 +325,8 @@ proptest! {
     #[test]
     fn no_bytes_make_a_decoder_panic(
         mut changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
-        noise in prop::collection::vec(any::<u8>(), 0..400), delta in prop::collection::vec(-1.0_f32..1.0, 6),
+        noise in prop::collection::vec(any::<u8>(), 0..400),
+        delta in prop::collection::vec(-1.0_f32..1.0, 6),
     ) {
         for format in ALL {
             let mut bytes = written(&small(), format, &delta, 1);
