@@ -1,5 +1,5 @@
-//! The code that the local chain and its remote client share: the trait's methods as requests and
-//! signed transactions.
+//! The code that the embedded chain and its remote client share: the trait's methods as requests
+//! and signed transactions.
 
 use florin_protocol::merkle::Totals;
 use florin_protocol::{Address, Amount, Market, PayoutId, Signer, TaskId, Tick};

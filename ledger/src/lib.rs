@@ -1,4 +1,4 @@
-//! The market's ledger: the trait [`Ledger`], the embedded [local chain](local), the
+//! The market's ledger: the trait [`Ledger`], the [embedded chain](local), the
 //! [remote](remote) client of such a chain over HTTP, the [Ethereum](ethereum) implementation, and
 //! one [conformance] suite that each of them passes.
 //!

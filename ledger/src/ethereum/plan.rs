@@ -284,7 +284,7 @@ impl EthereumLedger {
     }
 
     /// The contract stores only the latest settlement and cannot compute payout ids: the checks on
-    /// those are made here, in the order of the local chain's rules.
+    /// those are made here, in the order of the embedded chain's rules.
     fn post_plan(&self, from: Address, s: &Settlement) -> Result<Plan, LedgerError> {
         let view = self.tip_view(s.task)?.ok_or(Refusal::UnknownTask(s.task))?;
         let coordinator: Address = view.state.terms.coordinator.into();

@@ -79,7 +79,7 @@ impl Fixture for Local {
 }
 
 #[test]
-fn the_local_chain_passes_the_conformance_suite() {
+fn the_embedded_chain_passes_the_conformance_suite() {
     conformance::run(&Local(tempfile::tempdir().unwrap(), AtomicU64::new(0))).unwrap();
 }
 

@@ -1,4 +1,4 @@
-//! Limits that random sequences do not reach, on the local chain and on the contracts.
+//! Limits that random sequences do not reach, on the embedded chain and on the contracts.
 
 use florin_ledger::limits::PLEDGES_MAX;
 use florin_ledger::{Ledger, LedgerError, LocalChain, Terms};

@@ -1,4 +1,4 @@
-//! Equivalence of the implementations: random sequences of operations on the local chain, on the
+//! Equivalence of the implementations: random sequences of operations on the embedded chain, on the
 //! contracts and on the model give the same outcomes, the same refusals and the same state.
 //!
 //! Time advances in whole seconds, the resolution of the contracts. `FLORIN_SEQUENCES` sets the
@@ -105,7 +105,7 @@ impl<'a> Sides<'a> {
             return Ok(());
         }
         Err(format!(
-            "the model returns {expected:?}, the local chain {local:?}, the contracts {contracts:?}"
+            "the model returns {expected:?}, the embedded chain {local:?}, the contracts {contracts:?}"
         ))
     }
 
@@ -115,7 +115,7 @@ impl<'a> Sides<'a> {
     ) -> Result<(), Difference> {
         let (model, cast) = (&self.model, self.cast);
         compare(&Comparison { ledger: &self.chain, model, cast })
-            .map_err(|difference| format!("local chain, {difference}"))?;
+            .map_err(|difference| format!("embedded chain, {difference}"))?;
         compare(&Comparison { ledger: &self.market.ledger, model, cast })
             .map_err(|difference| format!("contracts, {difference}"))
     }
@@ -216,7 +216,7 @@ fn run(seed: u64, numbers: std::ops::Range<u64>) -> Result<Coverage, Difference>
 }
 
 #[test]
-fn model_local_chain_and_contracts_agree_under_random_histories() {
+fn model_embedded_chain_and_contracts_agree_under_random_histories() {
     let seed = seed();
     let numbers = match variable("FLORIN_SEQUENCE") {
         Some(one) => one..one + 1,
