@@ -123,6 +123,6 @@ mod tests {
         assert_eq!(table["c"]["d"], Value::Integer(3));
         assert_eq!(table["x"], Value::Float(2.0));
         let wrong = "x.y=1".parse::<Change>().unwrap().apply(&mut table);
-        assert!(wrong.unwrap_err().to_string().contains("x is no table"));
+        assert!(wrong.unwrap_err().to_string().contains("x is not a table"));
     }
 }
