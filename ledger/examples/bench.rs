@@ -1,5 +1,5 @@
-//! Prints the throughput and the latency of the ledger on this machine: `cargo run --release -p
-//! florin-ledger --example bench [TRANSFERS]`.
+//! Prints the throughput of the ledger on this machine:
+//! `cargo run --release -p florin-ledger --example bench [TRANSFERS]`.
 
 #[expect(clippy::disallowed_types, reason = "a benchmark measures wall-clock time")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {

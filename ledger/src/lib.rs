@@ -4,11 +4,11 @@
 //!
 //! Bookkeeping is double entry: money is held in accounts (`Wallet`, `Escrow`, `Bond`, `Stake`,
 //! `Owed`, `Treasury`) and only moves from one account to another. The whole supply is created
-//! once, at genesis. For every task, at every moment: `deposited = data paid + infrastructure paid
-//! + refunded + still locked`.
+//! once, at genesis. For every task, at every moment:
+//! `deposited = data paid + infrastructure paid + refunded + still locked`.
 //!
-//! This crate handles amounts only and contains no machine learning. It uses no floats. The local
-//! chain takes its clock as an argument.
+//! This crate handles amounts only and contains no machine learning. It uses no floats. The
+//! embedded chain takes its clock as an argument.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -172,7 +172,7 @@ fn contradicts(block: u64, what: &str) -> LedgerError {
     LedgerError::Corrupt(format!("an event of block {block}: {what}"))
 }
 
-/// Calls `hear` for every event of a market up to a block, oldest first.
+/// Calls a closure for every event of a market up to a block, oldest first.
 fn each_event(
     node: &Node,
     deployment: &Deployment,
